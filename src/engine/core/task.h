@@ -1,0 +1,66 @@
+/*
+ * task.h: a guest thread as generated code and entry.S see it, through gs. Included by engine.h and by entry.S.
+ *
+ * Offsets used by assembly are macros, checked against the struct by _Static_assert in task.c.
+ */
+#ifndef CLIO_ENGINE_TASK_H
+#define CLIO_ENGINE_TASK_H
+
+#define TASK_SELF          0x00
+#define TASK_BUDGET        0x08
+#define TASK_SPILL_RCX     0x10
+#define TASK_TARGET        0x18
+#define TASK_SPILL_RAX     0x20
+#define TASK_SPILL_RDX     0x28
+#define TASK_EXIT_PC       0x30
+#define TASK_EXIT_SITE     0x38
+#define TASK_RESUME        0x40
+#define TASK_HOST_RSP      0x48
+#define TASK_HOST_FS       0x50
+#define TASK_LOG_POINTER   0x58
+#define TASK_LOG_LIMIT     0x60
+#define TASK_PENDING       0x68
+#define TASK_STUB_LINK     0x70
+#define TASK_STUB_PREEMPT  0x78
+#define TASK_STUB_SYSCALL  0x80
+#define TASK_STUB_INSN     0x88
+#define TASK_STUB_MISS     0x90
+#define TASK_STUB_LOG_FULL 0x98
+#define TASK_EA            0xa0 /* effective addresses of an instrumented instruction, two of them */
+#define TASK_REGS          0x100 /* struct trace_regs: gpr[16], rip, rflags, fs_base, gs_base */
+#define TASK_RIP           0x180
+#define TASK_RFLAGS        0x188
+#define TASK_FS            0x190
+#define TASK_XSAVE         0x200
+
+#ifndef __ASSEMBLER__
+struct task {
+    struct task *self;
+    int64_t budget; /* ticks left before the guest must leave the cache; generated code counts it down past 0 */
+    uint64_t spill_rcx, target, spill_rax, spill_rdx;
+    uint64_t exit_pc;   /* guest pc at which the cache was left */
+    uint64_t exit_site; /* why: a translator's handle */
+    uint64_t resume;    /* code cache address at which to enter again */
+    uint64_t host_rsp, host_fs;
+    uint64_t log_pointer, log_limit; /* chronicle log */
+    uint64_t pending;                /* not 0: a signal waits for the guest */
+    uint64_t stub_link, stub_preempt, stub_syscall, stub_insn, stub_miss, stub_log_full;
+    uint64_t effective[2];
+    uint64_t room[10];
+    struct trace_regs regs; /* valid while host code runs */
+    uint64_t room2[12];
+    _Alignas(64) uint8_t xsave[TASK_XSAVE_MAX]; /* guest vector state, valid in slow paths */
+
+    /* below: host side only */
+    int64_t tick_base; /* ticks since the last event = tick_base - budget */
+    struct effects effects;
+    uint8_t *maps; /* REC_MAP records of the event being built */
+    uint32_t maps_used, maps_capacity, maps_count;
+    int tid;
+    uint64_t blocked;      /* guest's signal mask as it believes it to be */
+    uint64_t altstack[3];  /* stack_t: sp, flags, size */
+    struct sys_call *call; /* the call in flight or NULL */
+    bool in_call_slow;
+};
+#endif
+#endif

@@ -1,0 +1,206 @@
+/*
+ * record.h: the records of a trace, exactly as they lie in a ring and in the substreams.
+ *
+ * Everything is little endian and 8-byte aligned. A record is a struct trace_record followed by its
+ * body; `size` counts both and is a multiple of 8. The top bit of `kind` marks an optional kind: a reader that
+ * does not know it skips it; an unknown kind without that bit is refused by name.
+ *
+ * A record's kind decides its substream (trace_stream_of):
+ *
+ *     tasks    one file for the trace      REC_SPACE REC_END REC_NOTE
+ *     events   spaces/N/events             EV_*
+ *     data     spaces/N/data               REC_DATA
+ *     maps     spaces/N/maps               REC_MAP
+ *
+ * An event is one EV_ record together with the REC_DATA and REC_MAP records it consumes. The producer writes those
+ * BEFORE the EV_ record and publishes them all with one store (or, when an event is larger than the ring, data
+ * first); so a published EV_ record always finds what it refers to, and DATA or MAP records without a following EV_
+ * record are the unfinished rest of a cut trace, to be ignored.
+ *
+ * This header is shared by the engine (writer), the store (mover) and every reader; it has no code but inline
+ * helpers and must stay includable from code compiled for general registers only.
+ */
+#ifndef CLIO_TRACE_RECORD_H
+#define CLIO_TRACE_RECORD_H
+
+#include <stdint.h>
+
+enum { TRACE_FORMAT_VERSION = 1 };
+
+struct trace_record {
+    uint32_t size; /* bytes, header included, multiple of 8 */
+    uint16_t kind;
+    uint16_t flags; /* for EV_ kinds see enum trace_event_flag; else 0 */
+};
+
+enum trace_kind {
+    REC_PAD = 0, /* fills the end of a ring; never in a substream */
+    EV_START = 1,     /* event 1 of a space: initial registers and memory */
+    EV_SYSCALL = 2,   /* a system call that returned */
+    EV_SIGNAL = 3,    /* a signal delivered to a handler, or killing the space */
+    EV_INSN = 4,      /* a nondeterministic instruction */
+    EV_FORK = 5,      /* fork, vfork or clone of a new space: an EV_SYSCALL with the child's space number */
+    EV_EXEC = 6,      /* successful execve: last event of a space; names the next one */
+    EV_EXIT = 7,      /* exit or exit_group: last event of a space */
+    REC_DATA = 32,    /* bytes for the effects of the next event */
+    REC_MAP = 33,     /* one change of the address space by the next event */
+    REC_SPACE = 48,   /* a space begins */
+    REC_END = 49,     /* why a space ended (written by the engine, or by the store for one that was killed) */
+    REC_NOTE = 0x8032 /* optional: a warning for people, text */
+};
+
+enum trace_stream { STREAM_TASKS, STREAM_EVENTS, STREAM_DATA, STREAM_MAPS, STREAM_COUNT };
+
+/* The substream of a kind, or -1 for REC_PAD and for unknown kinds. */
+static inline int trace_stream_of(uint16_t kind)
+{
+    if (kind >= EV_START && kind <= EV_EXIT)
+        return STREAM_EVENTS;
+    if (kind == REC_DATA)
+        return STREAM_DATA;
+    if (kind == REC_MAP)
+        return STREAM_MAPS;
+    if (kind == REC_SPACE || kind == REC_END || kind == REC_NOTE)
+        return STREAM_TASKS;
+    return -1;
+}
+
+/* flags of an EV_ record: low byte bits, high byte the number of REC_MAP records the event consumes */
+enum trace_event_flag {
+    EVF_INLINE = 1,  /* the effects' bytes follow the effects in the record; no REC_DATA */
+    EVF_ENTRY = 2,   /* EV_SIGNAL: delivered at a `syscall` instruction, before the call */
+    EVF_EXIT = 4,    /* EV_SIGNAL: delivered right after the previous event, before any instruction */
+    EVF_SYNC = 8,    /* EV_SIGNAL: raised by the instruction at pc */
+    EVF_FATAL = 16,  /* EV_SIGNAL: it kills the space; last event */
+    EVF_OUTPUT = 32, /* EV_SYSCALL: wrote to what was stdout (see trace_event.nr and the arguments); */
+    EVF_OUTERR = 64, /* ... or stderr of `clio record`; replay -a repeats it */
+    EVF_NMAPS_SHIFT = 8,
+};
+
+/*
+ * The head of every EV_ record. Then come, in this order:
+ *   the kind's own part (struct trace_ev_*, see below; none for EV_SYSCALL)
+ *   neffects x struct trace_effect
+ *   if EVF_INLINE: the effects' bytes, concatenated, padded to 8
+ * Without EVF_INLINE the effects' bytes are the next bytes of the data substream (REC_DATA bodies concatenated; an
+ * event's bytes start at the beginning of a REC_DATA record and end at the end of one).
+ */
+struct trace_event {
+    struct trace_record rec;
+    uint64_t seq;      /* trace-wide order; unique */
+    uint64_t ticks;    /* ticks since the previous event of this space */
+    uint64_t pc;       /* guest pc: the syscall or other instruction; for a signal, the next instruction to run */
+    int64_t result;    /* EV_SYSCALL, EV_FORK: rax after. EV_EXIT: status argument. EV_SIGNAL: signal number */
+    uint32_t hash;     /* of the guest's registers before the event (regs_hash) */
+    uint16_t nr;       /* EV_SYSCALL, EV_FORK, EV_EXEC, EV_EXIT: call number. EV_INSN: enum trace_insn */
+    uint16_t neffects; /* memory effects */
+};
+
+struct trace_effect {
+    uint64_t addr; /* guest memory [addr, addr+len) was set by the event */
+    uint32_t len;
+    uint32_t flags; /* 0, or EFF_ZERO: all bytes are zero and none are stored */
+};
+enum { EFF_ZERO = 1 };
+
+/* All guest registers, in the order of the machine's encoding. */
+struct trace_regs {
+    uint64_t gpr[16]; /* rax rcx rdx rbx rsp rbp rsi rdi r8..r15 */
+    uint64_t rip, rflags, fs_base, gs_base;
+};
+
+struct trace_ev_start { /* EV_START; a forked space has regs as in the child after the call and no effects */
+    struct trace_regs regs;
+    uint64_t brk; /* initial program break, page aligned */
+};
+
+struct trace_ev_signal { /* EV_SIGNAL; effects hold the frame on the guest's stack; regs enter the handler */
+    struct trace_regs regs;
+    uint8_t siginfo[128]; /* siginfo_t as the kernel gave it */
+    uint64_t blocked;     /* guest's signal mask in the handler */
+};
+
+enum trace_insn { INSN_RDTSC = 1, INSN_RDTSCP, INSN_RDPID, INSN_RDRAND, INSN_RDSEED, INSN_CPUID, INSN_XGETBV };
+struct trace_ev_insn {
+    uint64_t rax, rbx, rcx, rdx; /* after; RDRAND, RDSEED and RDPID: rax holds the value for their operand */
+    uint64_t rflags;             /* after */
+};
+
+struct trace_ev_fork {
+    uint32_t child_space;
+    uint32_t pad;
+};
+
+struct trace_ev_exec {
+    uint32_t next_space; /* 0: the new program runs unrecorded (set-uid or 32-bit) */
+    uint32_t pad;
+};
+
+struct trace_data {
+    struct trace_record rec;
+    /* (size - 8) bytes minus `flags` bytes of padding at the end: flags = 0..7 */
+};
+
+enum trace_map_op { MAP_OP_ANON = 1, MAP_OP_FILE, MAP_OP_UNMAP, MAP_OP_PROTECT, MAP_OP_MOVE, MAP_OP_DISCARD };
+
+/* One change of the guest's address space. Replay applies an event's maps in order, then its effects. */
+struct trace_map {
+    struct trace_record rec;
+    uint8_t op;       /* enum trace_map_op */
+    uint8_t shared;   /* 1: MAP_SHARED */
+    uint16_t pathlen; /* bytes of the path after this struct, without terminator; padded to 8 */
+    uint32_t prot;    /* ANON, FILE, PROTECT: PROT_ bits */
+    uint64_t addr, len;
+    uint64_t offset;    /* FILE: offset in the file. MOVE: old address */
+    uint64_t aux;       /* MOVE: old length. FILE: size of the file at capture */
+    uint8_t file[32];   /* FILE: content hash, names files/<hex> in the trace */
+    /* char path[] */
+};
+
+enum trace_space_origin { SPACE_ROOT = 1, SPACE_FORK, SPACE_EXEC };
+
+/* First record of a space's ring. */
+struct trace_space {
+    struct trace_record rec;
+    uint32_t space;        /* this space's number, from 1 */
+    uint32_t parent;       /* space that forked or exec'd it; 0 for the root */
+    uint64_t parent_event; /* number of the parent's EV_FORK or EV_EXEC event */
+    uint64_t seq;          /* trace-wide order */
+    uint32_t origin;       /* enum trace_space_origin */
+    int32_t pid, ppid;
+    uint32_t cpu_level; /* 1..4: x86-64-v1.. */
+    uint64_t time_ns;   /* CLOCK_REALTIME */
+    uint32_t exelen, cmdlen; /* bytes of the executable's path, then of argv joined by NUL; padded to 8 together */
+    /* char exe[exelen]; char cmd[cmdlen] */
+};
+
+enum trace_end_why {
+    END_EXIT = 1,     /* exit; status is the exit code */
+    END_SIGNAL,       /* killed by a recorded signal; status is its number */
+    END_EXEC,         /* replaced by another space; status is its number (0: unrecorded) */
+    END_KILLED,       /* died without a last event (SIGKILL); written by the store */
+    END_UNSUPPORTED,  /* met a feature Clio lacks; the text names it */
+    END_RECORDER,     /* the recorder was asked to end, or died */
+    END_INTERNAL,     /* a fault of ours; the text says where */
+};
+
+struct trace_end {
+    struct trace_record rec;
+    uint32_t space;
+    uint32_t why;
+    int32_t status;
+    uint32_t textlen; /* bytes of text, padded to 8 */
+    uint64_t seq, time_ns;
+    uint64_t events; /* number of events published by the space */
+    /* char text[] */
+};
+
+struct trace_note {
+    struct trace_record rec;
+    uint32_t space;
+    uint32_t textlen;
+    uint64_t seq;
+    /* char text[] */
+};
+
+#endif
