@@ -72,11 +72,19 @@ struct file_ref { /* an open-ended identity of a mapped file; shared by vmas, ne
     char path[];      /* as the guest would see it in /proc/self/maps */
 };
 
+enum vma_flag {
+    VMA_WIPE = 1,   /* MADV_WIPEONFORK: zero in a forked child */
+    VMA_DROP = 2,   /* MADV_DONTFORK: absent in a forked child */
+    VMA_NOEXEC = 4, /* a file on a mount without exec: may never become executable */
+    VMA_SHM = 8,    /* System V shared memory */
+};
+
 struct vma { /* sorted by start, never overlapping, page aligned */
     uint64_t start, end;
     uint32_t prot;
     bool shared;
     bool growsdown;              /* the stack */
+    uint8_t flags;               /* enum vma_flag */
     uint64_t offset;             /* in file */
     const struct file_ref *file; /* NULL: anonymous */
 };
@@ -91,6 +99,8 @@ struct space {
     uint32_t auxv_size;
     char *exe; /* absolute path of the guest's executable, for /proc/self/exe */
     bool personality_aslr;
+    uint64_t mmap_top;              /* space_pick allocates downwards from here */
+    uint64_t pick_from, pick_hole; /* every gap between pick_from and mmap_top is at most pick_hole bytes */
 };
 
 /* The vma holding addr, or the first one above it, or NULL. */
