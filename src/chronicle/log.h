@@ -4,20 +4,24 @@
  * Entries are 8-byte aligned, in execution order. The first word of each is (kind << 56) | payload. Blocks
  * are described once, by chron_build_block, when they are translated, before their first LOG_BLOCK.
  *
- *   LOG_BLOCK   payload: block number. The block begins. Bit 55 set: entered by a tick
- *               (ticks since the event grow by one, step goes to 0).
+ *   LOG_BLOCK   payload: block number. The block begins. Bit 55 set: entered by a tick (ticks since the
+ *               event grow by one, step goes to 0).
  *   LOG_WRITE   payload: (size in bytes << 40) | index of the writing instruction in the block; then the
- * address, then the bytes now in memory, padded to 8 (1 <= size <= 64). LOG_RANGE   as LOG_WRITE for stores
- * longer than 64 bytes (rep, xsave): payload index; then address, length, then the bytes, padded to 8. A
- * length of 0 is allowed and means nothing. LOG_EVENT   payload: the event's number; then pc, then (flags <<
- * 48 | kind << 32 | nr), then result, then the number of effects E, then E times: address, length, (bytes
- * padded to 8). kind, nr, flags, pc and result as in struct trace_event. Instructions of the last block from
- * the event's pc on were not run (a signal without EVF_SYNC comes after the whole block). Moment of the event
- * is (payload:0:0). Mapping changes are effects, too: kind in the top byte of length: 0 memory, 1 mapped (no
- * bytes follow), 2 unmapped (no bytes follow). Effects are in the order in which they happened: mappings
- * first. LOG_MOMENT  payload: event; then tick, then step: sets the clock for the next LOG_BLOCK (which is
- * then not entered by a tick). Needed as the first entry when the log does not begin with a LOG_EVENT, and
- * wherever a block was left before its end without an event (retranslation of code that changes).
+ *               address, then the bytes now in memory, padded to 8 (1 <= size <= 64).
+ *   LOG_RANGE   as LOG_WRITE for stores longer than 64 bytes (rep, xsave): payload index; then address,
+ *               length, then the bytes, padded to 8. A length of 0 is allowed and means nothing.
+ *   LOG_EVENT   payload: the event's number; then pc, then (flags << 48 | kind << 32 | nr), then result,
+ *               then the number of effects E, then E times: address, length, (bytes padded to 8). kind, nr,
+ *               flags, pc and result as in struct trace_event. Instructions of the last block from the
+ *               event's pc on were not run (but a signal without EVF_SYNC comes after the whole block).
+ *               Moment of the event is (payload:0:0).
+ *               Mapping changes are effects, too: kind in the top byte of length: 0 memory, 1 mapped (no
+ *               bytes follow), 2 unmapped (no bytes follow). Effects come in the order in which they
+ *               happened: mappings first.
+ *   LOG_MOMENT  payload: event; then tick, then step: sets the clock for the next LOG_BLOCK (which is then
+ *               not entered by a tick). Needed as the first entry when the log does not begin with a
+ *               LOG_EVENT, and wherever a block was left before its end without an event (retranslation of
+ *               code that changes).
  *
  * Time of an instruction: event:tick:step with event the number of the last event before it, tick the number
  * of ticks since that event, step the number of instructions retired since the last tick or event (state "at
