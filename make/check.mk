@@ -1,0 +1,58 @@
+# make check: everything that must hold. tests/run says how the tests are found and run.
+
+TESTS := $(B)/tests
+
+# ---- unit tests: tests/unit/test_*.c, cmocka programs. They link base, trace, symbols and chronicle; a line
+# `// LINK: src/engine/load/space.c ...` in a test adds engine or store sources.
+UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
+UNIT      := $(patsubst tests/unit/%.c,$(TESTS)/unit/%,$(UNIT_SRC))
+UNIT_LIB  := $(TESTS)/unit/libclio.a
+UNIT_LIBS := -Wl,--as-needed -lcmocka -lzstd -ldw -lelf -ljansson -lsodium -lZydis
+
+$(UNIT_LIB): $(call obj,$(call src,base trace symbols chronicle))
+	@mkdir -p $(@D)
+	rm -f $@ && ar rcs $@ $^
+
+link_of = $(call obj,$(shell sed -n 's|^// LINK:||p' $(1)))
+define unit_rule
+$(TESTS)/unit/$(1): tests/unit/$(1).c $(call link_of,tests/unit/$(1).c) $(UNIT_LIB)
+	$$(CC) $$(CPPFLAGS_X) -MF $$@.d $$(CPPFLAGS) $$(CFLAGS_X) $$(CFLAGS) $$(LDFLAGS_X) -o $$@ $$< \
+		$$(filter %.o,$$^) $$(UNIT_LIB) $$(UNIT_LIBS)
+endef
+$(foreach t,$(notdir $(basename $(UNIT_SRC))),$(eval $(call unit_rule,$(t))))
+-include $(wildcard $(TESTS)/unit/*.d)
+
+unit: $(UNIT)
+
+# ---- the whole
+check: deps
+	$(MAKE) all unit
+	tests/run
+
+# The same without installing anything; FILTER="guests/sig* e2e/git" chooses tests.
+test: all unit
+	tests/run $(FILTER)
+
+# Host code under ASan and UBSan: the unit tests and the reader's fuzzer. (The engine maps guests at fixed addresses
+# that the sanitizers' shadow does not leave free, so guests run in the plain build.)
+san:
+	$(MAKE) SAN=1 unit
+	CLIO_BUILD=build-san tests/run unit/ fuzz/
+
+soak: all
+	CLIO_SOAK=$${CLIO_SOAK:-300} tests/run -t 3600 e2e/soak e2e/kill
+
+fuzz: all unit
+	CLIO_FUZZ=$${CLIO_FUZZ:-300} tests/run -t 3600 fuzz/
+
+# ---- layout and lint
+FORMATTED = $(wildcard src/*/*.[ch] src/*/*/*.[ch] include/clio/*.h tests/*/*.[ch] tests/*/*/*.[ch] bench/*.c demo/*.c)
+
+format:
+	clang-format --dry-run -Werror $(FORMATTED)
+
+tidy:
+	clang-tidy --quiet --warnings-as-errors='*' --checks='-*,bugprone-sizeof*,bugprone-suspicious-mem*,bugprone-suspicious-string*,clang-analyzer-core*,clang-analyzer-unix*,-clang-analyzer-core.FixedAddressDereference' \
+		$(sort $(CLIO_SRC) $(STORE_SRC)) -- -std=gnu11 -D_GNU_SOURCE -Isrc -Iinclude
+
+.PHONY: unit check test san soak fuzz format tidy
