@@ -8,9 +8,8 @@
  *     files/              captured files, named by content hash
  *     rings/              control, and N for each space not yet moved
  *     lock                flock LOCK_EX by the store that writes
- *     lifeline            F_OFD_SETLK read lock on byte 0, held by the recorder and (through inheritance of
- * the descriptor) by every engine process; readers test it to see whether the trace may grow socket of the
- * store, while live
+ *     lifeline            locked by whoever keeps the recording alive, see lifeline.h
+ *     socket              of the store, while live
  *
  * The sink remembers for each substream of each space which ring positions are stored, and a sink opened on
  * an existing directory finds that out from the files, after cutting off an incomplete last frame. So
@@ -31,6 +30,7 @@
 #include <stdint.h>
 
 #include "clio/trace.h"
+#include "trace/lifeline.h"
 #include "trace/record.h"
 #include "trace/ring.h"
 
@@ -41,14 +41,6 @@
 int trace_dir_create(const char *path, const struct clio_trace_info *info, struct clio_error *error);
 /* Fills identity (random), start time, host and kernel. The strings live until the next call. */
 void trace_info_here(struct clio_trace_info *info);
-
-/*
- * Holds the trace's lifeline; returns the descriptor that keeps it until its last copy is closed, or -1 with
- * errno. The descriptor is close-on-exec. Owned by the caller.
- */
-int trace_lifeline_hold(int dir);
-/* Whether somebody holds it. */
-bool trace_lifeline_held(int dir);
 
 struct trace_sink;
 

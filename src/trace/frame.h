@@ -2,7 +2,7 @@
  * frame.h: frames, the self-checking pieces of which substream files consist.
  *
  *   file    [ struct frame_file_header, 64 bytes ][ frame ][ frame ] ...
- *   frame   [ struct frame_header, 80 bytes ][ stored_size bytes: the records, perhaps compressed ]
+ *   frame   [ struct frame_header, 88 bytes ][ stored_size bytes: the records, perhaps compressed ]
  *
  * Files are only ever appended to. A frame covers the ring positions [ring_from, ring_to) of one space and
  * holds all records of its substream from there; records never straddle frames. That makes every copy of a
@@ -59,15 +59,13 @@ struct frame_header {
     uint64_t first;       /* records of this space in this substream before this frame */
     uint64_t ring_from, ring_to;
     uint64_t data_after,
-        maps_after;       /* events: REC_DATA and REC_MAP records of the space below ring_to. Else 0 */
-    uint32_t raw_size;    /* of the records */
-    uint32_t stored_size; /* as they follow */
-    uint64_t checksum;    /* XXH64 of the stored bytes, seeded with XXH64 of the 72 bytes before (seed 0) */
+        maps_after;           /* events: REC_DATA and REC_MAP records of the space below ring_to. Else 0 */
+    uint32_t raw_size;        /* of the records */
+    uint32_t stored_size;     /* as they follow */
+    uint64_t checksum;        /* XXH64 of the stored bytes, seed 0 */
+    uint64_t header_checksum; /* XXH64 of the 80 bytes before, seed 0 */
 };
-_Static_assert(sizeof(struct frame_header) == 80, "frame header as documented");
-
-uint64_t frame_file_checksum(const struct frame_file_header *header);
-uint64_t frame_checksum(const struct frame_header *header, const void *stored);
+_Static_assert(sizeof(struct frame_header) == 88, "frame header as documented");
 
 /* ---- reading ---- */
 
@@ -111,6 +109,12 @@ enum frame_found frame_file_next(struct frame_file *file, struct clio_error *err
 bool frame_file_records(struct frame_file *file, uint8_t **raw, size_t *capacity, struct clio_error *error);
 
 /* ---- writing ---- */
+
+void frame_file_header_build(struct frame_file_header *header, uint32_t stream, uint32_t space,
+                             const uint8_t identity[16]);
+
+void frame_file_header_build(struct frame_file_header *header, uint32_t stream, uint32_t space,
+                             const uint8_t identity[16]);
 
 struct frame_writer { /* one for a process; holds the compressor */
     void *context;

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 enum { TRACE_FORMAT_VERSION = 1 };
+enum { TRACE_OPTIONAL = 0x8000 }; /* bit of `kind` */
 
 struct trace_record {
     uint32_t size; /* bytes, header included, multiple of 8 */
