@@ -44,4 +44,27 @@ struct store_reply {
     uint8_t hash[32]; /* STORE_FILE: BLAKE2b-256 of the content */
 };
 
+/*
+ * What the store says to `clio record`, on a socketpair(SOCK_SEQPACKET) it was started with (--report-fd): one datagram
+ * each, struct store_report and then text. REPORT_READY or REPORT_FAILED is the first.
+ */
+enum store_report_op {
+    REPORT_READY = 1, /* the socket listens */
+    REPORT_FAILED,    /* the store ends: text says why */
+    REPORT_NOTE,      /* a REC_NOTE went by: text */
+    REPORT_END,       /* a REC_END went by: space, pid, why, status, text */
+    REPORT_DISK_FULL, /* what the guests do is kept in their rings until there is room: text says where */
+    REPORT_RESUMED,   /* there is room again */
+    REPORT_DONE       /* everything is in the trace and closed; status 1: some of it only in rings (disk full) */
+};
+
+struct store_report {
+    uint32_t op;
+    uint32_t space;
+    int32_t pid;
+    uint32_t why; /* enum trace_end_why */
+    int32_t status;
+    uint32_t pad;
+};
+
 #endif

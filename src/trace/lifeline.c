@@ -7,7 +7,7 @@
 
 int trace_lifeline_hold(int dir)
 {
-    int fd = openat(dir, "lifeline", O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
+    int fd = openat(dir, "lifeline", O_RDONLY | O_NONBLOCK | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return -1;
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
@@ -22,7 +22,7 @@ int trace_lifeline_hold(int dir)
 
 bool trace_lifeline_held(int dir)
 {
-    int fd = openat(dir, "lifeline", O_RDONLY | O_CLOEXEC);
+    int fd = openat(dir, "lifeline", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return false;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

@@ -5,6 +5,9 @@
  * the recorder, the store (trace_sink_open takes it) and, by inheriting the recorder's descriptor, every
  * engine process. Such a lock goes away with the last copy of its descriptor, so it needs no cleaning up; and
  * testing it needs no permission and disturbs nobody.
+ *
+ * `clio record` makes it a FIFO and keeps the only end for writing: the kernel kills each engine process (O_ASYNC on
+ * an end for reading) when the recorder dies. Opening it must therefore never wait for the other end.
  */
 #ifndef CLIO_TRACE_LIFELINE_H
 #define CLIO_TRACE_LIFELINE_H
