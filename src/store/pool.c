@@ -1,9 +1,9 @@
 /*
  * pool.c: see pool.h.
  *
- * A capture goes through three names: a temporary file in the pool ("tmp-PID-N"), the pool's HASH, the trace's files/HASH.
- * Each step is one rename or link, so a store that is killed leaves at most a temporary file, which the next
- * pool_open removes once it is an hour old.
+ * A capture goes through three names: a temporary file in the pool ("tmp-PID-N"), the pool's HASH, the
+ * trace's files/HASH. Each step is one rename or link, so a store that is killed leaves at most a temporary
+ * file, which the next pool_open removes once it is an hour old.
  */
 #include "store/pool.h"
 
@@ -168,7 +168,8 @@ static void append(struct pool *pool, const struct identity *id, const uint8_t h
     snprintf(line, sizeof line, "%016lx %016lx %016lx %016lx %016lx %s", f[0], f[1], f[2], f[3], f[4], name);
     line_check(check, line);
     snprintf(line + LINE_CHECKED, sizeof line - LINE_CHECKED, " %s\n", check);
-    /* One write, so lines of several stores do not mix; a short one does not check and costs a hash next time. */
+    /* One write, so lines of several stores do not mix; a short one does not check and costs a hash next
+     * time. */
     if (write(pool->identities, line, LINE_SIZE) != LINE_SIZE)
         LOG(file, "pool/identities: %s", strerror(errno));
 }
@@ -283,7 +284,8 @@ static bool mostly_holes(int fd, const struct stat *st)
     return (uint64_t)(st->st_size - data) > HOLES_MAX;
 }
 
-/* Hashes the file behind `from` into hash and copies it into the empty file `to` (or nowhere when to is -1). */
+/* Hashes the file behind `from` into hash and copies it into the empty file `to` (or nowhere when to is -1).
+ */
 static int copy_file(struct pool *pool, int from, int to, const struct stat *st, uint8_t hash[POOL_HASH_SIZE])
 {
     struct copy c = {.pool = pool, .from = from, .to = to, .by_extent = mostly_holes(from, st)};
@@ -475,7 +477,8 @@ static int capture(struct pool *pool, int fd, struct pool_file *out)
     pool->counts.hashed++;
     struct identity id = identity_of(&after);
     bool trust = !out->changed && trusted(fd, &id);
-    if ((error = temp_keep(pool, &t, out->hash, out->size)) || (error = into_trace(pool, out->hash, out->size)))
+    if ((error = temp_keep(pool, &t, out->hash, out->size)) ||
+        (error = into_trace(pool, out->hash, out->size)))
         return error;
     if (trust) {
         struct entry *e = insert(pool, &id, out->hash);

@@ -1,22 +1,23 @@
 /*
  * pool.h: the content-addressed pool of mapped files, shared by all traces of one user.
  *
- *   HOME/pool/HASH         a file's content; HASH is 64 hex digits of BLAKE2b-256; never changed once it has its name
- *   HOME/pool/identities   which file on this machine had which content, one line each, append only:
+ *   HOME/pool/HASH         a file's content; HASH is 64 hex digits of BLAKE2b-256; never changed once it has
+ * its name HOME/pool/identities   which file on this machine had which content, one line each, append only:
  *
  *       DEV INO SIZE MTIME CTIME HASH CHECK\n
  *
- *     in hexadecimal of fixed width (16 digits each, HASH 64; times in nanoseconds; CHECK is BLAKE2b of the line before it,
- *     cut to 8 bytes). A line that does not check is ignored: two stores may append at the same time, and either may
- *     be killed.
+ *     in hexadecimal of fixed width (16 digits each, HASH 64; times in nanoseconds; CHECK is BLAKE2b of the
+ * line before it, cut to 8 bytes). A line that does not check is ignored: two stores may append at the same
+ * time, and either may be killed.
  *
- * A file is recognised by its identity only when nothing could have changed it without changing its ctime: its
- * ctime was older than 2 seconds at capture, and nobody had it open for writing (a shared writable mapping changes a dirty
- * page again without touching the ctime). Whoever owns a file can be asked that through a lease; of files of other owners only the
- * age is known.
+ * A file is recognised by its identity only when nothing could have changed it without changing its ctime:
+ * its ctime was older than 2 seconds at capture, and nobody had it open for writing (a shared writable
+ * mapping changes a dirty page again without touching the ctime). Whoever owns a file can be asked that
+ * through a lease; of files of other owners only the age is known.
  *
- * A sparse file is copied extent by extent. Holes count as zeros in the name, unless they exceed 1 GiB: then the
- * name is computed over (offset, length, bytes) of the extents and the size, so that a huge empty file costs nothing.
+ * A sparse file is copied extent by extent. Holes count as zeros in the name, unless they exceed 1 GiB: then
+ * the name is computed over (offset, length, bytes) of the extents and the size, so that a huge empty file
+ * costs nothing.
  *
  * Used by the store's one thread only.
  */
@@ -32,21 +33,23 @@ struct pool;
 
 struct pool_file {
     uint8_t hash[POOL_HASH_SIZE];
-    uint64_t size;    /* bytes captured */
-    bool changed;     /* it was written to during each of several attempts; the last copy is kept */
+    uint64_t size; /* bytes captured */
+    bool changed;  /* it was written to during each of several attempts; the last copy is kept */
 };
 
 struct pool_counts { /* for the log and for tests */
     uint64_t asked, remembered, hashed, reflinked, hardlinked, copied, bytes_copied;
 };
 
-/* pool_dir and files_dir are directory descriptors, kept by the caller while the pool is open. Returns 0 or -errno. */
+/* pool_dir and files_dir are directory descriptors, kept by the caller while the pool is open. Returns 0 or
+ * -errno. */
 int pool_open(struct pool **pool, int pool_dir, int files_dir);
 void pool_close(struct pool *pool);
 
 /*
- * Captures the regular file behind fd and gives it its name in the trace's files directory. Returns 0 or -errno;
- * -ENOSPC and -EDQUOT leave nothing behind, so the call can be repeated. The file offset of fd is not used.
+ * Captures the regular file behind fd and gives it its name in the trace's files directory. Returns 0 or
+ * -errno; -ENOSPC and -EDQUOT leave nothing behind, so the call can be repeated. The file offset of fd is not
+ * used.
  */
 int pool_capture(struct pool *pool, int fd, struct pool_file *out);
 

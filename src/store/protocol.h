@@ -1,17 +1,17 @@
 /*
  * protocol.h: what the processes of a recording say to the store.
  *
- * The socket is AF_UNIX SOCK_SEQPACKET at TRACE/socket (mode 0600). `clio record` connects once; the descriptor is
- * inherited by every engine process, so that a guest that changed its root, user or namespace can still speak. A
- * request is one datagram: struct store_request, then text of `textlen` bytes, with descriptors as SCM_RIGHTS.
- * Since the connection is shared, an answer goes to a socket of the asker's own: descriptor 0 of the request is one
- * end of a socketpair(SOCK_SEQPACKET) where `wants_reply` is 1. The store answers with one struct store_reply (and
- * perhaps descriptors) and closes its end. When the store dies the asker sees EOF or EPIPE, connects to the
- * path again (through its descriptor of the trace directory) until a new store listens, and repeats: every request
- * can be repeated without harm.
+ * The socket is AF_UNIX SOCK_SEQPACKET at TRACE/socket (mode 0600). `clio record` connects once; the
+ * descriptor is inherited by every engine process, so that a guest that changed its root, user or namespace
+ * can still speak. A request is one datagram: struct store_request, then text of `textlen` bytes, with
+ * descriptors as SCM_RIGHTS. Since the connection is shared, an answer goes to a socket of the asker's own:
+ * descriptor 0 of the request is one end of a socketpair(SOCK_SEQPACKET) where `wants_reply` is 1. The store
+ * answers with one struct store_reply (and perhaps descriptors) and closes its end. When the store dies the
+ * asker sees EOF or EPIPE, connects to the path again (through its descriptor of the trace directory) until a
+ * new store listens, and repeats: every request can be repeated without harm.
  *
- * EOF on the shared connection tells the store that every guest and the recorder are gone: it drains the rings, writes
- * REC_END for spaces that did not, and exits.
+ * EOF on the shared connection tells the store that every guest and the recorder are gone: it drains the
+ * rings, writes REC_END for spaces that did not, and exits.
  */
 #ifndef CLIO_STORE_PROTOCOL_H
 #define CLIO_STORE_PROTOCOL_H
@@ -22,10 +22,10 @@ enum store_op {
     STORE_HELLO = 1, /* from the recorder: fd = its pidfd; reply says the store is ready */
     STORE_SPACE,     /* a new space's ring exists: `space`, `pid` (the store opens a pidfd of it); no reply */
     STORE_MAKE_RING, /* engine lacks the permission to create rings/N itself; reply carries the descriptor */
-    STORE_FILE,      /* capture a mapped file: fd = the file (readable); text = its path; reply has the hash */
-    STORE_WAKE,      /* a ring is half full */
-    STORE_NOTE,      /* a warning (text) that cannot go through a ring */
-    STORE_GOODBYE    /* from the recorder: status, text = reason; no more spaces will come */
+    STORE_FILE,   /* capture a mapped file: fd = the file (readable); text = its path; reply has the hash */
+    STORE_WAKE,   /* a ring is half full */
+    STORE_NOTE,   /* a warning (text) that cannot go through a ring */
+    STORE_GOODBYE /* from the recorder: status, text = reason; no more spaces will come */
 };
 
 struct store_request {
@@ -45,8 +45,8 @@ struct store_reply {
 };
 
 /*
- * What the store says to `clio record`, on a socketpair(SOCK_SEQPACKET) it was started with (--report-fd): one datagram
- * each, struct store_report and then text. REPORT_READY or REPORT_FAILED is the first.
+ * What the store says to `clio record`, on a socketpair(SOCK_SEQPACKET) it was started with (--report-fd):
+ * one datagram each, struct store_report and then text. REPORT_READY or REPORT_FAILED is the first.
  */
 enum store_report_op {
     REPORT_READY = 1, /* the socket listens */
@@ -55,7 +55,7 @@ enum store_report_op {
     REPORT_END,       /* a REC_END went by: space, pid, why, status, text */
     REPORT_DISK_FULL, /* what the guests do is kept in their rings until there is room: text says where */
     REPORT_RESUMED,   /* there is room again */
-    REPORT_DONE       /* everything is in the trace and closed; status 1: some of it only in rings (disk full) */
+    REPORT_DONE /* everything is in the trace and closed; status 1: some of it only in rings (disk full) */
 };
 
 struct store_report {

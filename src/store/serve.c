@@ -1,7 +1,8 @@
 /*
  * serve.c: requests of engines and the recorder, and reports to the recorder. See store.h and protocol.h.
  *
- * Every request may come twice (its sender saw the store die in between), so each leaves the same state when repeated.
+ * Every request may come twice (its sender saw the store die in between), so each leaves the same state when
+ * repeated.
  */
 #include "store/store.h"
 
@@ -30,7 +31,8 @@ void report_flush(struct store *s)
 {
     while (s->reports && s->report >= 0) {
         struct report *r = s->reports;
-        int error = packet_send(s->report, &r->head, sizeof r->head, r->text, r->textlen, NULL, 0, MSG_DONTWAIT);
+        int error =
+            packet_send(s->report, &r->head, sizeof r->head, r->text, r->textlen, NULL, 0, MSG_DONTWAIT);
         if (error == -EAGAIN)
             return;
         if (error) {
@@ -124,8 +126,8 @@ static int answer_file(struct store *s, const struct store_request *q, const cha
         r.size = captured.size;
         memcpy(r.hash, captured.hash, sizeof r.hash);
         if (captured.changed) {
-            snprintf(text, sizeof text, "%s was being written while it was captured; replay sees the bytes read last",
-                     path);
+            snprintf(text, sizeof text,
+                     "%s was being written while it was captured; replay sees the bytes read last", path);
             store_note(s, q->space, text);
         }
     } else {
@@ -207,8 +209,8 @@ static bool same_pid_namespace(int pid)
            (ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev);
 }
 
-/* The pid of an announced space as we see it: the announced one, unless the announcer lives in a pid namespace of its
- * own; then the announcer itself is meant, whose number the kernel translated. */
+/* The pid of an announced space as we see it: the announced one, unless the announcer lives in a pid
+ * namespace of its own; then the announcer itself is meant, whose number the kernel translated. */
 static int announced_pid(const struct store_request *q, const struct packet *p)
 {
     if (q->pid <= 0 || (p->pid && p->pid != q->pid && !same_pid_namespace(p->pid)))

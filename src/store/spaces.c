@@ -1,15 +1,16 @@
 /*
  * spaces.c: from rings into substreams. See store.h.
  *
- * A ring is found by its announcement (STORE_SPACE), by control->spaces, which counts the numbers given out, and on
- * takeover and at the end by listing TRACE/rings. It is over when its REC_END is published and everything is moved:
- * then rings/N is removed, or cut to its header when the process was killed (the header says in which call).
+ * A ring is found by its announcement (STORE_SPACE), by control->spaces, which counts the numbers given out,
+ * and on takeover and at the end by listing TRACE/rings. It is over when its REC_END is published and
+ * everything is moved: then rings/N is removed, or cut to its header when the process was killed (the header
+ * says in which call).
  *
- * Records stay in the ring until there are many of them, somebody waits, or they are a second old: readers find them
- * there as well, and large frames compress better.
+ * Records stay in the ring until there are many of them, somebody waits, or they are a second old: readers
+ * find them there as well, and large frames compress better.
  *
- * A process is known by the pid in its announcement. The pid in a ring's header is one of the producer's own pid namespace,
- * so on takeover it is believed only when that process has the ring mapped.
+ * A process is known by the pid in its announcement. The pid in a ring's header is one of the producer's own
+ * pid namespace, so on takeover it is believed only when that process has the ring mapped.
  */
 #include "store/store.h"
 
@@ -37,9 +38,9 @@
 enum {
     DRAIN_BYTES = RING_CAPACITY / 4, /* moved at once when a ring holds so much */
     PRESSING_BYTES = RING_CAPACITY / 2,
-    FLUSH_MS = 1000,   /* no record waits longer */
+    FLUSH_MS = 1000,    /* no record waits longer */
     MISSING_MS = 30000, /* a number whose ring does not appear is looked for no longer, except at the end */
-    DEATH_MS = 30,     /* between a process's death and its REC_END: shows whether the recorder died, too */
+    DEATH_MS = 30,      /* between a process's death and its REC_END: shows whether the recorder died, too */
 };
 
 static uint64_t realtime_ns(void)
@@ -323,7 +324,8 @@ static void report_record(struct store *s, struct space *sp, const struct trace_
     report_send(s, &head, text);
 }
 
-/* Tells the recorder of notes and ends in [from, to), which the sink has accepted, so the records are well-formed. */
+/* Tells the recorder of notes and ends in [from, to), which the sink has accepted, so the records are
+ * well-formed. */
 static void report_records(struct store *s, struct space *sp, uint64_t from, uint64_t to)
 {
     while (from < to) {
@@ -379,8 +381,10 @@ static enum drained drain(struct store *s, struct space *sp)
     struct ring_header *ring = sp->ring;
     uint64_t tail = ring->tail, head = head_of(sp), capacity = ring->capacity;
     struct clio_error error;
-    if (head == tail)
+    if (head == tail) {
+        wake_producer(ring);
         return DRAIN_DONE;
+    }
     if (head - tail > capacity) {
         condemn(s, sp, "its head lies beyond its capacity");
         return DRAIN_DAMAGED;
@@ -418,7 +422,9 @@ static void publish_end(struct store *s, struct space *sp)
     if (ring->call.active)
         trace_call_text(&ring->call, call, sizeof call);
     int n = snprintf(text, sizeof text, "%s%s%s",
-                     s->recorder_dead ? "clio record died" : by_recorder ? "the recording was ended" : "killed",
+                     s->recorder_dead ? "clio record died"
+                     : by_recorder    ? "the recording was ended"
+                                      : "killed",
                      *call ? " inside " : "", call);
     struct trace_end end = {.rec = {(uint32_t)(sizeof end + ((uint32_t)n + 7) / 8 * 8), REC_END, 0},
                             .space = sp->number,
@@ -439,14 +445,15 @@ static void publish_end(struct store *s, struct space *sp)
     memcpy(sp->data + at + sizeof end, text, (size_t)n);
     __atomic_store_n(&ring->head, head + end.rec.size, __ATOMIC_RELEASE);
     __atomic_store_n(&ring->state, RING_ENDED, __ATOMIC_RELEASE);
+    sp->ended_by_store = true;
     LOG(store, "space %u: %s", sp->number, text);
 }
 
-static bool due(const struct store *s, const struct space *sp, uint64_t now)
+static bool due(const struct space *sp, uint64_t now)
 {
     uint64_t used = head_of(sp) - sp->ring->tail;
-    return used && (used >= DRAIN_BYTES || sp->dead || has_ended(sp) || now - sp->since_ms >= FLUSH_MS ||
-                    __atomic_load_n(&sp->ring->producer_waits, __ATOMIC_RELAXED));
+    return __atomic_load_n(&sp->ring->producer_waits, __ATOMIC_RELAXED) ||
+           (used && (used >= DRAIN_BYTES || sp->dead || has_ended(sp) || now - sp->since_ms >= FLUSH_MS));
 }
 
 static void unmap(struct space *sp)
@@ -455,8 +462,9 @@ static void unmap(struct space *sp)
     process_close(sp);
 }
 
-static void close_space(struct store *s, struct space *sp, bool killed)
+static void close_space(struct store *s, struct space *sp)
 {
+    bool killed = sp->ended_by_store;
     char name[16];
     snprintf(name, sizeof name, "%u", sp->number);
     unmap(sp);
@@ -468,7 +476,8 @@ static void close_space(struct store *s, struct space *sp, bool killed)
     trace_sink_forget(s->sink, sp->number);
 }
 
-/* True when the process will write no more: known to be gone for long enough, or the whole recording is over. */
+/* True when the process will write no more: known to be gone for long enough, or the whole recording is over.
+ */
 static bool silent(const struct store *s, const struct space *sp, uint64_t now)
 {
     bool over = s->goodbye || (s->recorder_dead && s->nclients == 0);
@@ -490,7 +499,7 @@ static bool space_turn(struct store *s, struct space *sp, bool all, uint64_t now
     if (s->disk_full && now < s->retry_ms)
         return true;
     bool ended = has_ended(sp), quiet = silent(s, sp, now);
-    enum drained drained = all || quiet || due(s, sp, now) ? drain(s, sp) : DRAIN_DONE;
+    enum drained drained = all || quiet || due(sp, now) ? drain(s, sp) : DRAIN_DONE;
     if (drained == DRAIN_DAMAGED) {
         unmap(sp);
         trace_sink_forget(s->sink, sp->number);
@@ -506,7 +515,7 @@ static bool space_turn(struct store *s, struct space *sp, bool all, uint64_t now
     }
     if (!ended || head_of(sp) != sp->ring->tail)
         return true;
-    close_space(s, sp, sp->ring->call.active && quiet);
+    close_space(s, sp);
     return false;
 }
 

@@ -7,9 +7,10 @@
  *   pool.c     captured files
  *
  * One thread. Invariants:
- *   - A ring's tail moves only after the sink took the records, so a record is in the ring, in the substreams, or in
- *     both; the sink tells repeats by their ring positions.
- *   - A full disk stops the tails and nothing else: requests that need room wait, producers wait at full rings.
+ *   - A ring's tail moves only after the sink took the records, so a record is in the ring, in the
+ * substreams, or in both; the sink tells repeats by their ring positions.
+ *   - A full disk stops the tails and nothing else: requests that need room wait, producers wait at full
+ * rings.
  *   - The store is the producer of a ring only after the ring's process is dead, to publish its REC_END.
  */
 #ifndef CLIO_STORE_STORE_H
@@ -27,12 +28,13 @@
 
 struct space { /* a ring being drained */
     uint32_t number;
-    int pid;            /* in our pid namespace; 0: not known yet */
-    int pidfd;          /* -1: not to be had, the pid is asked instead */
-    bool dead;          /* the process is gone */
-    uint64_t dead_ms;   /* since when we know */
-    uint64_t seen_head; /* at the last turn */
-    uint64_t since_ms;  /* when the oldest record still in the ring was first seen */
+    int pid;             /* in our pid namespace; 0: not known yet */
+    int pidfd;           /* -1: not to be had, the pid is asked instead */
+    bool dead;           /* the process is gone */
+    uint64_t dead_ms;    /* since when we know */
+    bool ended_by_store; /* its REC_END is ours */
+    uint64_t seen_head;  /* at the last turn */
+    uint64_t since_ms;   /* when the oldest record still in the ring was first seen */
     struct ring_header *ring;
     uint8_t *data;
 };
@@ -93,8 +95,8 @@ void *grow_array(void *array, size_t count, size_t *capacity, size_t size);
 void spaces_find_all(struct store *s);
 /* A space was announced; pid 0 when it is not known. */
 void spaces_announce(struct store *s, uint32_t number, int pid);
-/* Finds new rings and drains those that are due (all of them when `all`). Returns true when records came in since the
- * last turn, so that the next turn should be soon. */
+/* Finds new rings and drains those that are due (all of them when `all`). Returns true when records came in
+ * since the last turn, so that the next turn should be soon. */
 bool spaces_turn(struct store *s, bool all);
 /* True when a ring is so full that it should not wait for the next turn. */
 bool spaces_pressing(const struct store *s);
