@@ -317,7 +317,8 @@ size_t frame_build(struct frame_writer *writer, struct frame_header *header, con
     if (ZSTD_isError(n) || n >= raw_size) {
         header->codec = FRAME_PLAIN;
         n = raw_size;
-        memcpy(stored, raw, raw_size);
+        if (raw_size)
+            memcpy(stored, raw, raw_size);
     } else
         header->codec = FRAME_ZSTD;
     header->magic = FRAME_MAGIC;
