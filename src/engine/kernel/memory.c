@@ -1,0 +1,719 @@
+/*
+ * memory.c: see memory.h.
+ *
+ * Order of checks and errors follow mm/mmap.c, mprotect.c, mremap.c and madvise.c of Linux 6.x. What depends
+ * on files and limits (EACCES, ENODEV, EAGAIN...) is left to the host's kernel, which gets the same call with
+ * MAP_FIXED at the address chosen here. Execute permission is checked here, since the host's mappings never
+ * have it.
+ *
+ * Content that would vanish when the kernel likes is made to vanish at once: MADV_FREE is MADV_DONTNEED.
+ */
+#include "engine/kernel/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mman.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "engine/core/raw.h"
+#include "engine/load/change.h"
+#include "engine/load/files.h"
+#include "engine/load/slots.h"
+#include "engine/load/space.h"
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE  103
+#endif
+
+#define HUGE_PAGE (2ull << 20)
+
+enum { PROT_ALL = PROT_READ | PROT_WRITE | PROT_EXEC };
+
+/* A fixed address that the kernel would accept and Clio cannot. */
+static int64_t refuse_address(uint64_t addr, uint64_t len)
+{
+    if (addr < GUEST_LOW)
+        return -EPERM; /* vm.mmap_min_addr */
+    event_note("the program asked for memory at 0x%lx-0x%lx, which Clio cannot give it", (unsigned long)addr,
+               (unsigned long)(addr + len));
+    return -ENOMEM;
+}
+
+/* ---- mmap ---- */
+
+/* A mapping being made. */
+struct request {
+    uint64_t addr, len, offset;
+    uint32_t prot;
+    int flags, fd; /* fd -1: anonymous */
+    bool shared;
+    uint64_t align;
+    struct stat st; /* of fd */
+};
+
+static bool is_zero_device(const struct stat *st)
+{
+    return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 5);
+}
+
+/* MAP_TYPE and the flags that depend on it. */
+static int64_t check_type(struct request *r)
+{
+    switch (r->flags & MAP_TYPE) {
+    case MAP_SHARED_VALIDATE:
+        if (r->fd < 0)
+            return -EINVAL;
+        /* fall through */
+    case MAP_SHARED:
+        r->shared = true;
+        break;
+    case MAP_PRIVATE:
+        break;
+    default:
+        return -EINVAL;
+    }
+    if ((r->flags & MAP_GROWSDOWN) && (r->fd >= 0 || r->shared))
+        return -EINVAL;
+    return 0;
+}
+
+/* Execute permission of file mappings. */
+static int64_t check_exec(const struct request *r, bool *noexec)
+{
+    struct statvfs fs;
+    *noexec = r->fd >= 0 && !fstatvfs(r->fd, &fs) && (fs.f_flag & ST_NOEXEC);
+    return *noexec && (r->prot & PROT_EXEC) ? -EPERM : 0;
+}
+
+static uint64_t huge_size(int flags)
+{
+    int shift = (flags >> MAP_HUGE_SHIFT) & MAP_HUGE_MASK;
+    return shift ? 1ull << shift : HUGE_PAGE;
+}
+
+static int64_t check_fixed(const struct space *s, const struct request *r)
+{
+    if (r->len > GUEST_HIGH || r->addr > (1ull << 47) - PAGE_SIZE - r->len)
+        return -ENOMEM;
+    if (r->addr % PAGE_SIZE)
+        return -EINVAL;
+    if (!space_legal(r->addr, r->len))
+        return refuse_address(r->addr, r->len);
+    if ((r->flags & MAP_FIXED_NOREPLACE) && !space_free(s, r->addr, r->len))
+        return -EEXIST;
+    return 0;
+}
+
+/* The first mapping that a dynamic linker makes of a library: at the library's slot, with room for the rest.
+ */
+static uint64_t pick_slot(struct space *s, const struct request *r)
+{
+    struct slot_need need;
+    if (r->fd < 0 || r->shared || r->addr || r->offset || !S_ISREG(r->st.st_mode) || !slot_need(r->fd, &need))
+        return 0;
+    if (need.span < r->len)
+        need.span = r->len;
+    return slot_pick(s, &need);
+}
+
+static uint64_t pick_address(struct space *s, const struct request *r)
+{
+    if (r->flags & MAP_32BIT) {
+        uint64_t at = space_pick_in(s, HOST_HIGH, 0x80000000ull, r->len, r->align);
+        return at ? at : space_pick_in(s, GUEST_LOW, HOST_LOW, r->len, r->align);
+    }
+    uint64_t at = pick_slot(s, r);
+    return at ? at : space_pick(s, r->len, r->align, PAGE_DOWN(r->addr));
+}
+
+static int64_t choose_address(struct space *s, struct request *r)
+{
+    if (r->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE))
+        return check_fixed(s, r);
+    if (r->len > GUEST_HIGH)
+        return -ENOMEM;
+    r->addr = pick_address(s, r);
+    return r->addr ? 0 : -ENOMEM;
+}
+
+/* Whatever else the space maps of the same file: replay has a private copy for each mapping. */
+static void note_aliases(const struct space *s, const struct vma *v)
+{
+    for (uint32_t i = 0; v->shared && v->file && i < s->count; i++) {
+        const struct vma *o = &s->vmas[i];
+        bool same = o->shared && o->file && o->file->dev == v->file->dev && o->file->ino == v->file->ino;
+        bool overlap = same && o->offset < v->offset + (v->end - v->start) &&
+                       v->offset < o->offset + (o->end - o->start);
+        if (overlap && ((o->prot | v->prot) & PROT_WRITE) && o->start != v->start)
+            event_note("%s is mapped shared and writable at two addresses; in a replay, stores to one do not "
+                       "show at the "
+                       "other",
+                       v->file->path);
+    }
+}
+
+static int64_t perform(struct space *s, const struct request *r, bool noexec)
+{
+    struct vma v = {.start = r->addr,
+                    .end = r->addr + r->len,
+                    .prot = r->prot,
+                    .shared = r->shared,
+                    .flags = noexec ? VMA_NOEXEC : 0,
+                    .offset = r->fd >= 0 ? r->offset : 0};
+    if (r->fd >= 0)
+        v.file = file_capture(r->fd, NULL);
+    int host_flags = r->flags & (MAP_NORESERVE | MAP_POPULATE | MAP_LOCKED | MAP_HUGETLB | MAP_NONBLOCK |
+                                 (MAP_HUGE_MASK << MAP_HUGE_SHIFT));
+    if ((r->flags & MAP_TYPE) == MAP_SHARED_VALIDATE)
+        host_flags |= r->flags & MAP_SYNC;
+    int error = change_map(s, &v, r->fd, host_flags);
+    if (error)
+        return error;
+    if (v.file && v.shared && (v.prot & PROT_WRITE))
+        file_changes(v.file);
+    note_aliases(s, &v);
+    if (r->flags & MAP_GROWSDOWN)
+        event_note("a MAP_GROWSDOWN mapping at 0x%lx does not grow", (unsigned long)r->addr);
+    return (int64_t)r->addr;
+}
+
+/* Length, flags and descriptor, in the kernel's order. */
+static int64_t check_request(struct request *r)
+{
+    if (r->offset % PAGE_SIZE)
+        return -EINVAL;
+    if (r->fd >= 0 && fstat(r->fd, &r->st))
+        return -EBADF;
+    r->align = PAGE_SIZE;
+    if (r->flags & MAP_HUGETLB) {
+        if (r->fd >= 0)
+            return -EINVAL;
+        r->align = huge_size(r->flags);
+        if (r->len > UINT64_MAX - r->align)
+            return -ENOMEM;
+        r->len = (r->len + r->align - 1) & ~(r->align - 1);
+    }
+    if (!r->len)
+        return -EINVAL;
+    r->len = PAGE_UP(r->len);
+    if (!r->len)
+        return -ENOMEM;
+    return r->offset / PAGE_SIZE + r->len / PAGE_SIZE > UINT64_MAX / PAGE_SIZE ? -EOVERFLOW : 0;
+}
+
+int64_t rec_mmap(struct task *t, struct sys_call *c)
+{
+    struct space *s = &engine.space;
+    struct request r = {.addr = c->args[0],
+                        .len = c->args[1],
+                        .prot = c->args[2] & PROT_ALL,
+                        .flags = (int)c->args[3],
+                        .fd = (int)c->args[4],
+                        .offset = c->args[5]};
+    if (r.flags & MAP_ANONYMOUS)
+        r.fd = -1;
+    else if (r.fd < 0)
+        return r.offset % PAGE_SIZE ? -EINVAL : -EBADF;
+    int64_t error = check_request(&r);
+    if (error)
+        return error;
+    if (r.fd >= 0 && is_zero_device(&r.st)) {
+        r.fd = -1;
+        r.offset = 0;
+    }
+    if (r.fd < 0 && r.align == PAGE_SIZE && r.len % HUGE_PAGE == 0)
+        r.align = HUGE_PAGE;
+    bool noexec = false;
+    error = choose_address(s, &r);
+    if (!error)
+        error = check_type(&r);
+    if (!error)
+        error = check_exec(&r, &noexec);
+    return error ? error : perform(s, &r, noexec);
+}
+
+int64_t rec_munmap(struct task *t, struct sys_call *c)
+{
+    uint64_t addr = c->args[0], len = c->args[1];
+    if (addr % PAGE_SIZE || addr > 1ull << 47 || len > (1ull << 47) - addr || !PAGE_UP(len))
+        return -EINVAL;
+    return change_unmap(&engine.space, addr, PAGE_UP(len));
+}
+
+/* ---- mprotect ---- */
+
+/* End of the mapped stretch that begins at start, at most end; start itself when nothing is mapped there. */
+static uint64_t mapped_until(const struct space *s, uint64_t start, uint64_t end)
+{
+    const struct vma *v = space_find(s, start);
+    while (v && v->end < end) {
+        const struct vma *next = space_find(s, v->end);
+        if (!next)
+            return v->end;
+        v = next;
+    }
+    return v ? end : start;
+}
+
+/* A writable shared mapping may have come to be. */
+static void note_writable(const struct space *s, uint64_t start, uint64_t end)
+{
+    for (struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
+        if (v->shared && v->file) {
+            file_changes(v->file);
+            note_aliases(s, v);
+        }
+}
+
+/* As the kernel, one mapping after the other, up to the first that refuses. */
+static int64_t protect_each(struct space *s, uint64_t start, uint64_t end, uint32_t prot)
+{
+    while (start < end) {
+        const struct vma *v = space_find(s, start);
+        if (!v)
+            return -ENOMEM;
+        uint64_t stop = v->end < end ? v->end : end;
+        if ((prot & PROT_EXEC) && (v->flags & VMA_NOEXEC))
+            return -EACCES;
+        int error = change_protect(s, start, stop - start, prot);
+        if (error)
+            return error;
+        start = stop;
+    }
+    return 0;
+}
+
+static bool any_noexec(const struct space *s, uint64_t start, uint64_t end)
+{
+    for (struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
+        if (v->flags & VMA_NOEXEC)
+            return true;
+    return false;
+}
+
+int64_t rec_mprotect(struct task *t, struct sys_call *c)
+{
+    struct space *s = &engine.space;
+    uint64_t start = c->args[0], len = c->args[1], prot = c->args[2];
+    uint64_t grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
+    prot &= ~(uint64_t)(PROT_GROWSDOWN | PROT_GROWSUP);
+    if (grows == (PROT_GROWSDOWN | PROT_GROWSUP) || start % PAGE_SIZE)
+        return -EINVAL;
+    if (!len)
+        return 0;
+    len = PAGE_UP(len);
+    uint64_t end = start + len;
+    if (end <= start)
+        return -ENOMEM;
+    if (prot & ~(uint64_t)(PROT_ALL | PROT_SEM))
+        return -EINVAL;
+    prot &= PROT_ALL;
+    if (grows) {
+        struct vma *v = space_find(s, start);
+        if (!v)
+            return -ENOMEM;
+        if (grows != PROT_GROWSDOWN || !v->growsdown)
+            return -EINVAL;
+        start = v->start;
+    }
+    uint64_t stop = mapped_until(s, start, end);
+    if (stop == start)
+        return -ENOMEM;
+    int64_t error = -EACCES;
+    if (!(prot & PROT_EXEC) || !any_noexec(s, start, stop))
+        error = change_protect(s, start, stop - start, (uint32_t)prot);
+    if (error == -EACCES)
+        error = protect_each(s, start, stop, (uint32_t)prot);
+    if (prot & PROT_WRITE)
+        note_writable(s, start, stop);
+    return error ? error : stop < end ? -ENOMEM : 0;
+}
+
+int64_t rec_pkey_mprotect(struct task *t, struct sys_call *c)
+{
+    return (int)c->args[3] == -1 ? rec_mprotect(t, c) : -EINVAL; /* no key was ever allocated */
+}
+
+/* ---- mremap ---- */
+
+struct remap {
+    uint64_t old, old_len, len, target;
+    uint64_t flags;
+    struct vma v; /* of old */
+};
+
+/* MREMAP_DONTUNMAP leaves empty memory behind; known for private anonymous memory only, as before Linux 5.13.
+ */
+static int64_t remap_to(struct space *s, const struct remap *m, uint64_t at)
+{
+    if ((m->flags & MREMAP_DONTUNMAP) && (m->v.file || m->v.shared))
+        return -EINVAL;
+    int error = change_move(s, at, m->len, m->old, m->old_len);
+    if (error)
+        return error;
+    if (m->flags & MREMAP_DONTUNMAP) {
+        struct vma rest = m->v;
+        rest.start = m->old;
+        rest.end = m->old + m->old_len;
+        error = change_map(s, &rest, -1, MAP_NORESERVE);
+        if (error)
+            event_note("mremap(MREMAP_DONTUNMAP) could not keep 0x%lx mapped: error %d",
+                       (unsigned long)m->old, -error);
+    }
+    return (int64_t)at;
+}
+
+/* old_len 0: a second mapping of shared memory. Replay cannot alias: it gets the content. */
+static int64_t remap_alias(struct space *s, const struct remap *m, uint64_t at)
+{
+    if (!m->v.shared)
+        return -EINVAL;
+    int64_t r = raw5(SYS_mremap, m->old, 0, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+    if (r < 0)
+        return r;
+    struct vma v = m->v;
+    v.offset += m->old - v.start;
+    v.start = at;
+    v.end = at + m->len;
+    v.file = NULL;
+    int error = change_adopt(s, &v, "a second view of shared memory");
+    return error ? error : (int64_t)at;
+}
+
+/* Where a mapping that may move goes, or an error. */
+static int64_t remap_address(struct space *s, const struct remap *m)
+{
+    if (!(m->flags & MREMAP_FIXED)) {
+        uint64_t align = m->len % HUGE_PAGE ? PAGE_SIZE : HUGE_PAGE;
+        uint64_t at = space_pick(s, m->len, align, 0);
+        return at ? (int64_t)at : -ENOMEM;
+    }
+    if (m->target % PAGE_SIZE || m->target > (1ull << 47) - m->len)
+        return -EINVAL;
+    if (m->target < m->old + m->old_len && m->old < m->target + m->len)
+        return -EINVAL;
+    return space_legal(m->target, m->len) ? (int64_t)m->target : refuse_address(m->target, m->len);
+}
+
+static int64_t check_remap(const struct remap *m)
+{
+    if (m->flags & ~(uint64_t)(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP))
+        return -EINVAL;
+    if ((m->flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) && !(m->flags & MREMAP_MAYMOVE))
+        return -EINVAL;
+    if ((m->flags & MREMAP_DONTUNMAP) && m->old_len != m->len)
+        return -EINVAL;
+    return m->old % PAGE_SIZE || !m->len || m->len > GUEST_HIGH ? -EINVAL : 0;
+}
+
+int64_t rec_mremap(struct task *t, struct sys_call *c)
+{
+    struct space *s = &engine.space;
+    struct remap m = {.old = c->args[0],
+                      .old_len = PAGE_UP(c->args[1]),
+                      .len = PAGE_UP(c->args[2]),
+                      .flags = c->args[3],
+                      .target = c->args[4]};
+    int64_t at = check_remap(&m);
+    if (at)
+        return at;
+    const struct vma *v = space_find(s, m.old);
+    if (!v)
+        return -EFAULT;
+    m.v = *v;
+    bool moves = m.flags & (MREMAP_FIXED | MREMAP_DONTUNMAP);
+    if (!moves && m.old_len && m.len <= m.old_len) {
+        int64_t error = m.len < m.old_len ? change_unmap(s, m.old + m.len, m.old_len - m.len) : 0;
+        return error ? error : (int64_t)m.old;
+    }
+    if (v->end - m.old < m.old_len)
+        return -EFAULT;
+    bool at_end = m.old_len && v->end == m.old + m.old_len;
+    if (!moves && at_end && space_legal(m.old, m.len) && space_free(s, v->end, m.len - m.old_len))
+        return remap_to(s, &m, m.old);
+    if (!(m.flags & MREMAP_MAYMOVE))
+        return -ENOMEM;
+    at = remap_address(s, &m);
+    if (at < 0)
+        return at;
+    if (!m.old_len)
+        return remap_alias(s, &m, (uint64_t)at);
+    if (m.len < m.old_len) {
+        int error = change_unmap(s, m.old + m.len, m.old_len - m.len);
+        if (error)
+            return error;
+        m.old_len = m.len;
+    }
+    return remap_to(s, &m, (uint64_t)at);
+}
+
+/* ---- brk ---- */
+
+static bool brk_within_limit(const struct space *s, uint64_t brk)
+{
+    struct rlimit limit;
+    return brk < BRK_HIGH && !(getrlimit(RLIMIT_DATA, &limit) == 0 && brk - s->brk_start > limit.rlim_cur);
+}
+
+int64_t rec_brk(struct task *t, struct sys_call *c)
+{
+    struct space *s = &engine.space;
+    uint64_t brk = c->args[0];
+    if (brk < s->brk_start || !brk_within_limit(s, brk))
+        return (int64_t)s->brk;
+    uint64_t old_end = PAGE_UP(s->brk), end = PAGE_UP(brk);
+    int error = 0;
+    if (end < old_end) {
+        error = change_unmap(s, end, old_end - end);
+    } else if (end > old_end) {
+        struct vma v = {.start = old_end, .end = end, .prot = PROT_READ | PROT_WRITE};
+        error = space_free(s, old_end, end - old_end + PAGE_SIZE) ? change_map(s, &v, -1, 0) : -ENOMEM;
+    }
+    if (!error)
+        s->brk = brk;
+    return (int64_t)s->brk;
+}
+
+/* ---- madvise ---- */
+
+static bool touches_host(uint64_t start, uint64_t end)
+{
+    return (start < HOST_HIGH && end > HOST_LOW) || end > GUEST_HIGH;
+}
+
+/* What fork shall do with the range is remembered and done by memory_forked. */
+static int64_t advise_fork(struct space *s, uint64_t start, uint64_t len, int advice)
+{
+    uint64_t end = start + len;
+    for (struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
+        if (advice == MADV_WIPEONFORK && (v->file || v->shared))
+            return -EINVAL;
+    uint8_t set = advice == MADV_WIPEONFORK ? VMA_WIPE : advice == MADV_DONTFORK ? VMA_DROP : 0;
+    uint8_t clear = advice == MADV_KEEPONFORK ? VMA_WIPE : advice == MADV_DOFORK ? VMA_DROP : 0;
+    int error = space_flag(s, start, len, set, clear);
+    return error ? error : mapped_until(s, start, end) < end ? -ENOMEM : 0;
+}
+
+/* MADV_FREE is for private anonymous memory. */
+static bool can_free(const struct space *s, uint64_t start, uint64_t end)
+{
+    for (struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
+        if (v->file || v->shared)
+            return false;
+    return true;
+}
+
+int64_t rec_madvise(struct task *t, struct sys_call *c)
+{
+    struct space *s = &engine.space;
+    uint64_t start = c->args[0], len = PAGE_UP(c->args[1]);
+    int advice = (int)c->args[2];
+    if (advice == MADV_GUARD_INSTALL || advice == MADV_GUARD_REMOVE)
+        return -EINVAL; /* as before Linux 6.13 */
+    if (start % PAGE_SIZE || (c->args[1] && !len) || start + len < start)
+        return -EINVAL;
+    if (touches_host(start, start + len))
+        return -ENOMEM;
+    switch (advice) {
+    case MADV_DONTFORK:
+    case MADV_DOFORK:
+    case MADV_WIPEONFORK:
+    case MADV_KEEPONFORK:
+        return len ? advise_fork(s, start, len, advice) : 0;
+    case MADV_FREE:
+        if (!can_free(s, start, start + len))
+            return -EINVAL;
+        advice = MADV_DONTNEED;
+        break;
+    }
+    int64_t r = raw3(SYS_madvise, start, len, advice);
+    bool drops = advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED;
+    if (len && ((drops && (!r || r == -ENOMEM)) || (advice == MADV_REMOVE && !r)))
+        change_discard(s, start, len, advice == MADV_REMOVE);
+    return r;
+}
+
+void memory_forked(struct task *t)
+{
+    struct space *s = &engine.space;
+    for (uint64_t at = 0; space_at_or_above(s, at);) {
+        struct vma v = *space_at_or_above(s, at);
+        at = v.end;
+        if (v.flags & VMA_DROP) {
+            if (change_unmap(s, v.start, v.end - v.start))
+                event_note("memory at 0x%lx that fork should drop stayed", (unsigned long)v.start);
+        } else if (v.flags & VMA_WIPE) {
+            if (raw3(SYS_madvise, v.start, v.end - v.start, MADV_DONTNEED))
+                event_note("memory at 0x%lx that fork should wipe stayed", (unsigned long)v.start);
+            else
+                change_discard(s, v.start, v.end - v.start, false);
+        }
+    }
+}
+
+/* ---- calls that look at pages or pin them: as the kernel, but the host's pages are not there ---- */
+
+static int64_t pass_range(const struct sys_call *c)
+{
+    uint64_t start = c->args[0], end = start + c->args[1];
+    if (end >= start && c->args[1] && touches_host(PAGE_DOWN(start), PAGE_UP(end)))
+        return -ENOMEM;
+    return raw3(c->nr, start, c->args[1], c->args[2]);
+}
+
+int64_t rec_msync(struct task *t, struct sys_call *c)
+{
+    return pass_range(c);
+}
+
+int64_t rec_mlock(struct task *t, struct sys_call *c)
+{
+    return pass_range(c);
+}
+
+int64_t rec_mlock2(struct task *t, struct sys_call *c)
+{
+    return pass_range(c);
+}
+
+int64_t rec_munlock(struct task *t, struct sys_call *c)
+{
+    return pass_range(c);
+}
+
+int64_t rec_mincore(struct task *t, struct sys_call *c)
+{
+    int64_t r = pass_range(c);
+    if (!r)
+        effect_add(t, c->args[2], PAGE_UP(c->args[1]) / PAGE_SIZE);
+    return r;
+}
+
+/*
+ * Locking everything would lock the host's memory, too; whether pages are resident is nothing the guest can
+ * tell but by time, so only the answer is given.
+ */
+int64_t rec_mlockall(struct task *t, struct sys_call *c)
+{
+    uint64_t flags = c->args[0];
+    struct rlimit limit;
+    if (!flags || flags & ~(uint64_t)(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) || flags == MCL_ONFAULT)
+        return -EINVAL;
+    return !getrlimit(RLIMIT_MEMLOCK, &limit) && !limit.rlim_cur && geteuid() ? -EPERM : 0;
+}
+
+int64_t rec_munlockall(struct task *t, struct sys_call *c)
+{
+    return 0;
+}
+
+/* ---- System V shared memory ---- */
+
+static int64_t shm_address(struct space *s, uint64_t addr, uint64_t len, uint64_t flags)
+{
+    if (!addr) {
+        if (flags & SHM_REMAP)
+            return -EINVAL;
+        uint64_t at = space_pick(s, len, PAGE_SIZE, 0);
+        return at ? (int64_t)at : -ENOMEM;
+    }
+    if (addr % SHMLBA) {
+        if (!(flags & SHM_RND))
+            return -EINVAL;
+        addr &= ~(uint64_t)(SHMLBA - 1);
+        if (!addr && (flags & SHM_REMAP))
+            return -EINVAL;
+    }
+    if (!space_legal(addr, len))
+        return refuse_address(addr, len);
+    return (flags & SHM_REMAP) || space_free(s, addr, len) ? (int64_t)addr : -EINVAL;
+}
+
+int64_t rec_shmat(struct task *t, struct sys_call *c)
+{
+    struct space *s = &engine.space;
+    int id = (int)c->args[0];
+    uint64_t flags = c->args[2];
+    struct shmid_ds info;
+    int64_t r = raw3(SYS_shmctl, id, IPC_STAT, &info);
+    if (r < 0)
+        return r;
+    uint64_t len = PAGE_UP(info.shm_segsz);
+    int64_t at = shm_address(s, c->args[1], len, flags);
+    if (at < 0)
+        return at;
+    r = raw3(SYS_shmat, id, at, (flags & ~(uint64_t)SHM_EXEC) & ~(uint64_t)SHM_RND);
+    if (r < 0)
+        return r;
+    struct vma v = {.start = (uint64_t)at,
+                    .end = (uint64_t)at + len,
+                    .prot = PROT_READ | (flags & SHM_RDONLY ? 0 : PROT_WRITE) |
+                            (flags & SHM_EXEC ? PROT_EXEC : 0),
+                    .shared = true,
+                    .flags = VMA_SHM};
+    int error = change_adopt(s, &v, "System V shared memory");
+    return error ? error : at;
+}
+
+int64_t rec_shmget(struct task *t, struct sys_call *c)
+{
+    return raw3(SYS_shmget, c->args[0], c->args[1], c->args[2]);
+}
+
+/* Bytes that a successful shmctl command writes. */
+static uint64_t shmctl_output(uint64_t command)
+{
+    switch ((int)command) {
+    case IPC_STAT:
+    case SHM_STAT:
+    case SHM_STAT_ANY:
+        return sizeof(struct shmid_ds);
+    case IPC_INFO:
+        return sizeof(struct shminfo);
+    case SHM_INFO:
+        return sizeof(struct shm_info);
+    }
+    return 0;
+}
+
+int64_t rec_shmctl(struct task *t, struct sys_call *c)
+{
+    int64_t r = raw3(SYS_shmctl, c->args[0], c->args[1], c->args[2]);
+    if (r >= 0)
+        effect_add(t, c->args[2], shmctl_output(c->args[1]));
+    return r;
+}
+
+int64_t rec_shmdt(struct task *t, struct sys_call *c)
+{
+    struct space *s = &engine.space;
+    uint64_t addr = c->args[0], end = addr;
+    struct vma *v = space_find(s, addr);
+    if (addr % PAGE_SIZE || !v || v->start != addr || !(v->flags & VMA_SHM) || v->offset)
+        return -EINVAL;
+    for (; v && (v->flags & VMA_SHM) && v->offset == end - addr; v = space_find(s, end))
+        end = v->end;
+    return change_unmap(s, addr, end - addr); /* unmapping detaches */
+}
+
+/* ---- refused, as kernels that lack them ---- */
+
+int64_t rec_remap_file_pages(struct task *t, struct sys_call *c)
+{
+    return -ENOSYS;
+}
+
+int64_t rec_mseal(struct task *t, struct sys_call *c)
+{
+    return -ENOSYS;
+}
