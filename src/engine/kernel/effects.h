@@ -1,0 +1,18 @@
+/*
+ * effects.h: outputs that depend on a command, named by rows of the table. All FAST (fast/effects.c).
+ */
+#ifndef CLIO_ENGINE_KERNEL_EFFECTS_H
+#define CLIO_ENGINE_KERNEL_EFFECTS_H
+
+#include "engine/kernel/table.h"
+
+sys_out_fn out_futex, out_getsockopt, out_file_handle, out_getxattrat, out_lsm_attr, out_lsm_list,
+    out_sendmmsg, out_prctl, out_fcntl, out_keyctl, out_quotactl, out_msgctl, out_semctl, out_msgrcv,
+    out_mempolicy, out_vm_writev, out_ioctl, out_sysfs;
+sys_out_fn ioctl_ifconf, ioctl_fiemap;
+
+/* An ioctl without a row of its own. */
+bool slow_ioctl(const struct sys_call *c);
+sys_record_fn rec_ioctl;
+
+#endif

@@ -1,0 +1,207 @@
+/*
+ * files.c: calls on descriptors that need more than their row: hidden descriptors in the way, ranges, limits.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "engine/core/raw.h"
+#include "engine/kernel/files.h"
+#include "engine/kernel/hostfd.h"
+
+/* ---- what leads to the recording's output ---- */
+
+void files_begin(void)
+{
+    memset(files_class, 0, sizeof files_class);
+    files_class[1] = FILE_OUT;
+    files_class[2] = FILE_ERR;
+}
+
+void files_exec(void)
+{
+    for (int fd = 0; fd < FILE_TRACKED; fd++)
+        if (files_class[fd] && (raw2(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC))
+            files_class[fd] = 0;
+}
+
+int files_save(char *text, size_t size)
+{
+    size_t used = 0;
+    for (int fd = 0; fd < FILE_TRACKED; fd++) {
+        unsigned output = files_output(fd);
+        if (output)
+            used += (size_t)snprintf(text + used, size - used, "%s%d=%u", used ? "," : "", fd, output);
+        if (used >= size)
+            return -ENOSPC;
+    }
+    if (!used)
+        snprintf(text, size, "%s", "");
+    return 0;
+}
+
+int files_restore(const char *text)
+{
+    memset(files_class, 0, sizeof files_class);
+    while (*text) {
+        int fd, used = 0;
+        unsigned output;
+        if (sscanf(text, "%d=%u%n", &fd, &output, &used) != 2 || fd < 0 || fd >= FILE_TRACKED || output < 1 ||
+            output > 2)
+            return -EINVAL;
+        files_class[fd] = (uint8_t)output;
+        text += used;
+        if (*text && *text++ != ',')
+            return -EINVAL;
+    }
+    return 0;
+}
+
+/* ---- numbers that are ours ---- */
+
+static int64_t duplicate_over(struct task *t, struct sys_call *c)
+{
+    hostfd_make_way((int)c->args[1]);
+    return sys_generic(t, c, &sys_table[c->nr]);
+}
+
+/* A dup2 that would fail leaves ours alone: it moves only when the source is open. */
+int64_t rec_dup2(struct task *t, struct sys_call *c)
+{
+    if (raw2(SYS_fcntl, (int)c->args[0], F_GETFD) < 0)
+        return c->result = -EBADF;
+    return duplicate_over(t, c);
+}
+
+int64_t rec_dup3(struct task *t, struct sys_call *c)
+{
+    return duplicate_over(t, c);
+}
+
+/* The parts of [first, last] between ours, one kernel call each. */
+static int64_t close_parts(uint32_t first, uint32_t last, uint32_t flags)
+{
+    int hidden[HOSTFD_MAX];
+    int count = hostfd_list(hidden);
+    int64_t result = 0;
+    uint64_t from = first;
+    for (int i = 0; i <= count && from <= last && !result; i++) {
+        uint64_t next = i < count ? (uint64_t)hidden[i] : (uint64_t)last + 1;
+        if (next > (uint64_t)last + 1)
+            next = (uint64_t)last + 1;
+        if (next < from)
+            continue;
+        if (next > from)
+            result = raw3(SYS_close_range, from, next - 1, flags);
+        from = next + 1;
+    }
+    return result;
+}
+
+int64_t rec_close_range(struct task *t, struct sys_call *c)
+{
+    enum { CLOEXEC = 4, KNOWN = 6 };
+    uint32_t first = (uint32_t)c->args[0], last = (uint32_t)c->args[1], flags = (uint32_t)c->args[2];
+    if (first > last || (flags & ~(uint32_t)KNOWN))
+        return c->result = -EINVAL;
+    c->result = close_parts(first, last, flags);
+    for (uint64_t fd = first; !c->result && !(flags & CLOEXEC) && fd <= last && fd < FILE_TRACKED; fd++)
+        files_same((int)fd, -1);
+    return c->result;
+}
+
+/* ---- waiting for descriptors that are ours: they are not open ---- */
+
+/* Polls a copy of the guest's array in which hidden descriptors are numbers that are never open. */
+static int64_t poll_hidden(struct task *t, struct sys_call *c)
+{
+    uint64_t guest = c->args[0], size = (uint64_t)(uint32_t)c->args[1] * sizeof(struct pollfd);
+    struct pollfd *copy = malloc(size);
+    if (!copy)
+        return c->result = -ENOMEM;
+    if (guest_read(copy, guest, size)) {
+        free(copy);
+        return c->result = -EFAULT;
+    }
+    for (uint64_t i = 0; i < size / sizeof *copy; i++)
+        if (hostfd_is(copy[i].fd))
+            copy[i].fd = INT_MAX;
+    c->args[0] = (uint64_t)copy;
+    task_syscall(t, c);
+    c->args[0] = guest;
+    if (!c->restart && (c->result >= 0 || c->result == -EINTR)) {
+        for (uint64_t i = 0; i < size / sizeof *copy; i++)
+            guest_write(guest + i * sizeof *copy + offsetof(struct pollfd, revents), &copy[i].revents, 2);
+        effect_add_writable(t, guest, size);
+    }
+    free(copy);
+    return c->result;
+}
+
+int64_t rec_poll(struct task *t, struct sys_call *c)
+{
+    return poll_hidden(t, c);
+}
+
+int64_t rec_ppoll(struct task *t, struct sys_call *c)
+{
+    poll_hidden(t, c);
+    if (!c->restart && c->args[2])
+        effect_add_writable(t, c->args[2], 16);
+    return c->result;
+}
+
+static bool set_has_hidden(uint64_t set, int count)
+{
+    int hidden[HOSTFD_MAX];
+    int n = hostfd_list(hidden);
+    for (int i = 0; set && i < n && hidden[i] < count; i++) {
+        uint8_t byte;
+        if (!guest_read(&byte, set + (uint64_t)hidden[i] / 8, 1) && (byte >> hidden[i] % 8 & 1))
+            return true;
+    }
+    return false;
+}
+
+int64_t rec_select(struct task *t, struct sys_call *c)
+{
+    for (int i = 1; i <= 3; i++)
+        if (set_has_hidden(c->args[i], (int)c->args[0]))
+            return c->result = -EBADF;
+    return sys_generic(t, c, &sys_table[c->nr]);
+}
+
+int64_t rec_pselect6(struct task *t, struct sys_call *c)
+{
+    return rec_select(t, c);
+}
+
+/* ---- limits and options ---- */
+
+int64_t rec_setrlimit(struct task *t, struct sys_call *c)
+{
+    sys_generic(t, c, &sys_table[c->nr]);
+    if (!c->result && (uint32_t)c->args[0] == RLIMIT_NOFILE)
+        hostfd_settle();
+    return c->result;
+}
+
+int64_t rec_prlimit64(struct task *t, struct sys_call *c)
+{
+    sys_generic(t, c, &sys_table[c->nr]);
+    if (!c->result && c->args[2] && (uint32_t)c->args[1] == RLIMIT_NOFILE)
+        hostfd_settle();
+    return c->result;
+}
+
+int64_t rec_prctl(struct task *t, struct sys_call *c)
+{
+    event_note("prctl option %d cannot be recorded: the program was told that the kernel lacks it",
+               (int)c->args[0]);
+    return c->result = -EINVAL;
+}

@@ -1,0 +1,60 @@
+/*
+ * files.h: what is known of the guest's descriptors: which of them lead to the stdout and stderr of `clio
+ * record`, and which files written to are also mapped.
+ *
+ * A byte for each descriptor below FILE_TRACKED, inherited over fork; it follows dup, dup2, dup3, F_DUPFD and
+ * reopening through /dev/stdout, /dev/fd/N or /proc/self/fd/N, and ends with close. Descriptors received over
+ * a socket or taken with pidfd_getfd count as ordinary files, and so do those above FILE_TRACKED.
+ */
+#ifndef CLIO_ENGINE_KERNEL_FILES_H
+#define CLIO_ENGINE_KERNEL_FILES_H
+
+#include "engine/kernel/table.h"
+
+enum { FILE_TRACKED = 4096 };
+enum { FILE_OUT = 1, FILE_ERR = 2 };
+
+extern uint8_t files_class[FILE_TRACKED];
+
+/* FILE_OUT, FILE_ERR or 0. FAST. */
+unsigned files_output(int fd);
+/* fd now is the same as `from` (or, with from -1, something else). FAST. */
+void files_same(int fd, int from);
+/*
+ * After a successful call of a SYS_WRITES row: when the file written to is mapped by this space, the mapped
+ * part is recorded as an effect. FAST.
+ */
+void files_written(struct task *t, const struct sys_call *c, const struct sys_row *row);
+
+/* At the start of a recording: 1 is stdout and 2 is stderr. */
+void files_begin(void);
+/* A program was executed: close-on-exec descriptors are gone. Call before they are, in the process that
+ * executes. */
+void files_exec(void);
+/* For an exec by the kernel: the state as text ("1=1,2=2"), NUL-terminated; 0, or -ENOSPC. */
+int files_save(char *text, size_t size);
+/* Its reverse. Returns 0, or -EINVAL for text that files_save did not write. */
+int files_restore(const char *text);
+
+/* after-functions of rows. FAST. */
+void after_close(struct task *t, struct sys_call *c);
+void after_dup(struct task *t, struct sys_call *c);
+void after_dup2(struct task *t, struct sys_call *c);
+void after_fcntl(struct task *t, struct sys_call *c);
+/* Leaves hidden descriptors out of a listing of /proc/self/fd. */
+void after_getdents(struct task *t, struct sys_call *c);
+void after_getdents64(struct task *t, struct sys_call *c);
+
+/* dup2, dup3: a number that is ours must be freed first. FAST. */
+bool slow_dup2(const struct sys_call *c);
+/* poll, ppoll: a hidden descriptor is asked about. FAST. */
+bool slow_poll(const struct sys_call *c);
+bool slow_select(const struct sys_call *c);
+
+sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_poll, rec_ppoll, rec_select, rec_pselect6,
+    rec_setrlimit, rec_prlimit64, rec_prctl;
+
+/* prctl options that would act on the engine instead of the guest. FAST. */
+bool slow_prctl(const struct sys_call *c);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * hostfd.h: descriptors of ours inside the guest's process.
+ *
+ * They lie above the guest's soft limit of descriptors where the hard limit allows, else at the end of the
+ * range, and never far up, because fork copies descriptor tables. The guest cannot see, close, duplicate or
+ * replace them: calls that name one answer EBADF, and one that is in the way of dup2 moves. Since they may
+ * move, they are kept by handle; engine.trace_dir and engine.store follow by themselves.
+ */
+#ifndef CLIO_ENGINE_KERNEL_HOSTFD_H
+#define CLIO_ENGINE_KERNEL_HOSTFD_H
+
+#include "engine/core/engine.h"
+
+enum { HOSTFD_MAX = 32 };
+
+struct hostfd_table {
+    int32_t fd[HOSTFD_MAX]; /* -1: free */
+    uint64_t lowest;        /* no hidden descriptor is below; ~0 when there is none */
+};
+extern struct hostfd_table hostfd_table;
+
+/* Moves fd up (fd itself is closed) and returns a handle, or -errno with fd still open. */
+int hostfd_keep(int fd);
+/* Where the descriptor of a handle is, or -1. */
+int hostfd(int handle);
+/* Takes a descriptor that is high already (inherited over exec) into the table. Returns its handle or -errno.
+ */
+int hostfd_adopt(int fd);
+/* The limit of descriptors changed: moves ours out of the guest's range where that is possible. */
+void hostfd_settle(void);
+/* Sets or clears close-on-exec on all of them, for an exec by the kernel. */
+void hostfd_cloexec(bool on);
+/* Copies the hidden numbers, ascending, into list (HOSTFD_MAX of them at most). Returns how many. */
+int hostfd_list(int *list);
+
+#endif

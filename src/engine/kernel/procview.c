@@ -1,0 +1,350 @@
+/*
+ * procview.c: see procview.h.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "engine/core/raw.h"
+#include "engine/kernel/files.h"
+#include "engine/kernel/hostfd.h"
+#include "engine/kernel/procview.h"
+
+enum { PATH_ROOM = PATH_MAX + 64 };
+
+enum view { VIEW_NONE, VIEW_EXE, VIEW_MAPS, VIEW_CMDLINE, VIEW_ENVIRON, VIEW_AUXV, VIEW_FD };
+
+struct seen {
+    enum view view;
+    int fd; /* VIEW_FD: the number */
+};
+
+/* ---- which file a path names ---- */
+
+static const char *skip_slashes(const char *p)
+{
+    while (p[0] == '/' || (p[0] == '.' && p[1] == '/'))
+        p++;
+    return p;
+}
+
+/* When p begins with the component `name`, what follows it; else NULL. */
+static const char *component(const char *p, const char *name)
+{
+    size_t n = strlen(name);
+    if (strncmp(p, name, n) || (p[n] && p[n] != '/'))
+        return NULL;
+    return skip_slashes(p + n);
+}
+
+static const char *number_component(const char *p, int *number)
+{
+    char *end;
+    if (!isdigit((unsigned char)*p))
+        return NULL;
+    *number = (int)strtol(p, &end, 10);
+    return *end && *end != '/' ? NULL : skip_slashes(end);
+}
+
+/* What follows /proc/<this process>/ in an absolute path, or NULL. */
+static const char *in_own_proc(const char *path)
+{
+    int pid, tid;
+    const char *p = component(skip_slashes(path), "proc"), *rest, *task;
+    if (!p)
+        return NULL;
+    if ((rest = component(p, "self")) || (rest = component(p, "thread-self")))
+        ;
+    else if (!(rest = number_component(p, &pid)) || (pid != getpid() && pid != raw0(SYS_gettid)))
+        return NULL;
+    if ((task = component(rest, "task")) && (task = number_component(task, &tid)))
+        rest = task;
+    return rest;
+}
+
+static struct seen classify_rest(const char *rest)
+{
+    static const struct {
+        const char *name;
+        enum view view;
+    } names[] = {{"exe", VIEW_EXE},
+                 {"maps", VIEW_MAPS},
+                 {"cmdline", VIEW_CMDLINE},
+                 {"environ", VIEW_ENVIRON},
+                 {"auxv", VIEW_AUXV}};
+    struct seen s = {VIEW_NONE, -1};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(rest, names[i].name))
+            s.view = names[i].view;
+    const char *number = component(rest, "fd");
+    if (!number)
+        number = component(rest, "fdinfo");
+    if (number && number_component(number, &s.fd))
+        s.view = VIEW_FD;
+    return s;
+}
+
+static struct seen classify(const char *path)
+{
+    static const char *const standard[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
+    struct seen s = {VIEW_NONE, -1};
+    const char *rest = in_own_proc(path);
+    if (rest)
+        return classify_rest(rest);
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(path, standard[i]))
+            return (struct seen){VIEW_FD, i};
+    if (!strncmp(path, "/dev/fd/", 8) && number_component(path + 8, &s.fd))
+        s.view = VIEW_FD;
+    return s;
+}
+
+/* Makes the guest's path absolute in `to` (PATH_ROOM bytes). Returns false when it cannot matter. */
+static bool absolute(char *to, int dirfd, const char *path)
+{
+    char link[48];
+    if (path[0] == '/') {
+        snprintf(to, PATH_ROOM, "%s", path);
+        return true;
+    }
+    if (dirfd == AT_FDCWD)
+        snprintf(link, sizeof link, "/proc/self/cwd");
+    else
+        snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
+    ssize_t n = raw3(SYS_readlink, link, to, PATH_MAX);
+    if (n <= 0)
+        return false;
+    if (n == 1 && to[0] == '/')
+        n = 0;
+    if ((size_t)snprintf(to + n, PATH_ROOM - (size_t)n, "/%s", path) >= PATH_ROOM - (size_t)n)
+        return false;
+    return true;
+}
+
+static struct seen classify_at(int dirfd, const char *path)
+{
+    char full[PATH_ROOM];
+    struct seen none = {VIEW_NONE, -1};
+    return absolute(full, dirfd, path) ? classify(full) : none;
+}
+
+const char *procview_exe_path(int dirfd, const char *path)
+{
+    return engine.space.exe && classify_at(dirfd, path).view == VIEW_EXE ? engine.space.exe : path;
+}
+
+/* ---- contents ---- */
+
+/* A name as the kernel shows it: newlines as \012. */
+static void print_path(FILE *f, const char *path)
+{
+    for (; *path; path++)
+        if (*path == '\n')
+            fputs("\\012", f);
+        else
+            fputc(*path, f);
+}
+
+static void print_vma(FILE *f, const struct space *s, const struct vma *v)
+{
+    int width = fprintf(f, "%08lx-%08lx %c%c%c%c %08lx %02x:%02x %lu ", v->start, v->end,
+                        v->prot & PROT_READ ? 'r' : '-', v->prot & PROT_WRITE ? 'w' : '-',
+                        v->prot & PROT_EXEC ? 'x' : '-', v->shared ? 's' : 'p', v->file ? v->offset : 0,
+                        v->file ? major(v->file->dev) : 0, v->file ? minor(v->file->dev) : 0,
+                        v->file ? v->file->ino : 0);
+    const char *name = NULL;
+    if (v->file)
+        name = v->file->path;
+    else if (v->start <= s->brk && v->end >= s->brk_start && s->brk > s->brk_start)
+        name = "[heap]";
+    else if (v->growsdown || (s->stack_high && v->start < s->stack_high && v->end >= s->stack_high))
+        name = "[stack]";
+    if (name) {
+        fprintf(f, "%*s", width < 73 ? 73 - width : 0, "");
+        print_path(f, name);
+    }
+    fputc('\n', f);
+}
+
+int procview_write_maps(int fd)
+{
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < engine.space.count; i++)
+        print_vma(f, &engine.space, &engine.space.vmas[i]);
+    if (fclose(f))
+        return -ENOMEM;
+    ssize_t n = write(fd, text, size);
+    free(text);
+    return n == (ssize_t)size ? 0 : -ENOSPC;
+}
+
+/* Guest memory [low, high) into fd; what cannot be read ends it. */
+static void write_range(int fd, uint64_t low, uint64_t high)
+{
+    char page[PAGE_SIZE];
+    for (uint64_t at = low; at < high;) {
+        uint64_t n = PAGE_DOWN(at) + PAGE_SIZE - at;
+        if (n > high - at)
+            n = high - at;
+        if (guest_read(page, at, n) || write(fd, page, n) != (ssize_t)n)
+            return;
+        at += n;
+    }
+}
+
+static int write_view(int fd, enum view view)
+{
+    const struct space *s = &engine.space;
+    switch (view) {
+    case VIEW_MAPS:
+        return procview_write_maps(fd);
+    case VIEW_CMDLINE:
+        write_range(fd, s->arg_start, s->arg_end);
+        return 0;
+    case VIEW_ENVIRON:
+        write_range(fd, s->env_start, s->env_end);
+        return 0;
+    default:
+        return write(fd, s->auxv, s->auxv_size) == (ssize_t)s->auxv_size ? 0 : -ENOSPC;
+    }
+}
+
+/* Puts a file with the view's text in place of `fd`, the kernel's own file. Returns fd or -errno. */
+static int replace_by_view(int fd, enum view view, int flags)
+{
+    char name[40];
+    int memory = memfd_create("proc", MFD_CLOEXEC);
+    if (memory < 0)
+        return -errno;
+    int error = write_view(memory, view);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", memory);
+    int reading = error ? error : (int)raw3(SYS_open, name, O_RDONLY | O_CLOEXEC, 0);
+    if (reading >= 0)
+        error = (int)raw3(SYS_dup3, reading, fd, flags & O_CLOEXEC);
+    else
+        error = reading;
+    raw1(SYS_close, memory);
+    if (reading >= 0)
+        raw1(SYS_close, reading);
+    if (error < 0)
+        raw1(SYS_close, fd);
+    return error < 0 ? error : fd;
+}
+
+/* ---- the calls ---- */
+
+/* Where a call has its path, directory and open flags. */
+static int path_arg(const struct sys_call *c)
+{
+    return c->nr == SYS_open || c->nr == SYS_stat || c->nr == SYS_lstat || c->nr == SYS_access ||
+                   c->nr == SYS_readlink
+               ? 0
+               : 1;
+}
+
+static struct seen classify_call(const struct sys_call *c)
+{
+    char path[PATH_MAX];
+    struct seen none = {VIEW_NONE, -1};
+    int arg = path_arg(c);
+    if (guest_string(path, sizeof path, c->args[arg]) < 0)
+        return none;
+    return classify_at(arg ? (int)c->args[0] : AT_FDCWD, path);
+}
+
+static int64_t plain(struct task *t, struct sys_call *c)
+{
+    return sys_generic(t, c, &sys_table[c->nr]);
+}
+
+/* Performs the call with the guest's program in place of /proc/self/exe. */
+static int64_t on_program(struct task *t, struct sys_call *c)
+{
+    uint64_t *path = &c->args[path_arg(c)], guest = *path;
+    if (engine.space.exe)
+        *path = (uint64_t)engine.space.exe;
+    plain(t, c);
+    *path = guest;
+    return c->result;
+}
+
+static uint64_t open_flags(const struct sys_call *c)
+{
+    uint64_t flags = 0;
+    if (c->nr == SYS_open)
+        return c->args[1];
+    if (c->nr == SYS_openat)
+        return c->args[2];
+    guest_read(&flags, c->args[2], 8); /* struct open_how */
+    return flags;
+}
+
+int64_t rec_open(struct task *t, struct sys_call *c)
+{
+    struct seen s = classify_call(c);
+    uint64_t flags = open_flags(c);
+    if (s.view == VIEW_FD && hostfd_is(s.fd))
+        return c->result = -ENOENT;
+    if (s.view == VIEW_EXE && !(flags & O_NOFOLLOW))
+        return on_program(t, c);
+    plain(t, c);
+    if (c->restart || c->result < 0 || (flags & O_PATH))
+        return c->result;
+    if (s.view == VIEW_FD && (flags & O_ACCMODE) != O_RDONLY)
+        files_same((int)c->result, s.fd);
+    else if (s.view != VIEW_NONE && s.view != VIEW_FD)
+        c->result = replace_by_view((int)c->result, s.view, (int)flags);
+    return c->result;
+}
+
+int64_t rec_path(struct task *t, struct sys_call *c)
+{
+    struct seen s = classify_call(c);
+    if (s.view == VIEW_FD && hostfd_is(s.fd))
+        return c->result = -ENOENT;
+    bool link = (c->nr == SYS_newfstatat && (c->args[3] & AT_SYMLINK_NOFOLLOW)) ||
+                (c->nr == SYS_statx && (c->args[2] & AT_SYMLINK_NOFOLLOW)) ||
+                (c->nr == SYS_faccessat2 && (c->args[3] & AT_SYMLINK_NOFOLLOW));
+    return s.view == VIEW_EXE && !link ? on_program(t, c) : plain(t, c);
+}
+
+int64_t rec_link(struct task *t, struct sys_call *c)
+{
+    struct seen s = classify_call(c);
+    if (s.view == VIEW_FD && hostfd_is(s.fd))
+        return c->result = -ENOENT;
+    return plain(t, c);
+}
+
+int64_t rec_readlink(struct task *t, struct sys_call *c)
+{
+    struct seen s = classify_call(c);
+    int arg = path_arg(c);
+    uint64_t buffer = c->args[arg + 1];
+    int32_t size = (int32_t)c->args[arg + 2];
+    if (s.view == VIEW_FD && hostfd_is(s.fd))
+        return c->result = -ENOENT;
+    if (s.view != VIEW_EXE || !engine.space.exe)
+        return plain(t, c);
+    if (size <= 0)
+        return c->result = -EINVAL;
+    size_t n = strlen(engine.space.exe);
+    if (n > (size_t)size)
+        n = (size_t)size;
+    if (!space_allows(&engine.space, buffer, n, PROT_WRITE) || guest_write(buffer, engine.space.exe, n))
+        return c->result = -EFAULT;
+    effect_add(t, buffer, n);
+    return c->result = (int64_t)n;
+}

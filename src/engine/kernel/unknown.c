@@ -1,0 +1,167 @@
+/*
+ * unknown.c: records a call of which nothing is known, by finding what the kernel wrote.
+ *
+ * A snapshot of the process is made by clone without an exit signal, so that the guest's wait and SIGCHLD do
+ * not see it. It shares the descriptor table, so that it keeps no pipe open, and does nothing. After the
+ * call, the pages written since (pagediff.h) are compared with the snapshot's, and what differs is recorded;
+ * pages that cannot be compared are recorded whole. Writable shared mappings are not copied by fork: they are
+ * compared with a copy made before, up to SHARED_LIMIT bytes. A warning, once for each such call, tells
+ * people.
+ *
+ * Cost: about that of a fork, per call.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#include "engine/core/raw.h"
+#include "engine/kernel/pagediff.h"
+#include "engine/kernel/table.h"
+
+enum { SHARED_LIMIT = 64 << 20, GRAIN = 8, JOIN = 64 };
+
+struct snapshot {
+    int pid;
+    struct task *task;
+    uint8_t *shared; /* copies of the writable shared mappings, one after the other */
+    uint64_t shared_size;
+};
+
+/* ---- comparing ---- */
+
+/* Records the parts of [addr, addr+len) that differ from old; differences less than JOIN apart become one. */
+static void add_differences(struct task *t, uint64_t addr, const uint8_t *old, uint64_t len)
+{
+    const uint8_t *now = (const uint8_t *)addr;
+    uint64_t start = 0, end = 0;
+    for (uint64_t i = 0; i < len; i += GRAIN) {
+        if (!memcmp(now + i, old + i, GRAIN))
+            continue;
+        if (end && i - end > JOIN) {
+            effect_add(t, addr + start, end - start);
+            end = 0;
+        }
+        if (!end)
+            start = i;
+        end = i + GRAIN;
+    }
+    if (end)
+        effect_add(t, addr + start, end - start);
+}
+
+static void compare(void *ctx, uint64_t addr, uint64_t len)
+{
+    struct snapshot *s = ctx;
+    uint8_t old[PAGE_SIZE];
+    for (uint64_t page = addr; page < addr + len; page += PAGE_SIZE) {
+        struct iovec here = {old, PAGE_SIZE}, there = {(void *)page, PAGE_SIZE};
+        if (raw6(SYS_process_vm_readv, (uint64_t)s->pid, RAW_ARG(&here), 1, RAW_ARG(&there), 1, 0) ==
+            (int64_t)PAGE_SIZE)
+            add_differences(s->task, page, old, PAGE_SIZE);
+        else
+            effect_add_writable(s->task, page, PAGE_SIZE);
+    }
+}
+
+/* ---- shared mappings ---- */
+
+static bool shared_writable(const struct vma *v)
+{
+    return v->shared && (v->prot & PROT_WRITE) && (v->prot & PROT_READ);
+}
+
+static void copy_shared(struct snapshot *s)
+{
+    uint64_t size = 0;
+    for (uint32_t i = 0; i < engine.space.count; i++)
+        if (shared_writable(&engine.space.vmas[i]))
+            size += engine.space.vmas[i].end - engine.space.vmas[i].start;
+    if (!size)
+        return;
+    if (size > SHARED_LIMIT || !(s->shared = malloc(size))) {
+        event_note("a call without a row ran with large shared mappings: changes there are not recorded");
+        return;
+    }
+    s->shared_size = size;
+    uint8_t *to = s->shared;
+    for (uint32_t i = 0; i < engine.space.count; i++) {
+        const struct vma *v = &engine.space.vmas[i];
+        for (uint64_t page = v->start; shared_writable(v) && page < v->end;
+             page += PAGE_SIZE, to += PAGE_SIZE)
+            if (safe_copy(to, (void *)page, PAGE_SIZE))
+                memset(to, 0, PAGE_SIZE);
+    }
+}
+
+/* The call may have changed the mappings themselves no more than a call without a row can: not at all. */
+static void compare_shared(struct snapshot *s)
+{
+    const uint8_t *old = s->shared;
+    char byte;
+    for (uint32_t i = 0; s->shared && i < engine.space.count; i++) {
+        const struct vma *v = &engine.space.vmas[i];
+        for (uint64_t page = v->start; shared_writable(v) && page < v->end;
+             page += PAGE_SIZE, old += PAGE_SIZE)
+            if (!safe_copy(&byte, (void *)page, 1))
+                add_differences(s->task, page, old, PAGE_SIZE);
+    }
+}
+
+/* ---- the snapshot ---- */
+
+static _Noreturn void be_snapshot(int parent)
+{
+    raw5(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    while (raw0(SYS_getppid) == parent)
+        raw0(SYS_pause);
+    for (;;)
+        raw1(SYS_exit_group, 0);
+}
+
+/* Signals stay blocked while the snapshot is young, so that it never runs a handler. */
+static int take(void)
+{
+    uint64_t all = ~0ull, old;
+    int parent = (int)raw0(SYS_getpid);
+    raw4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, 8);
+    int pid = (int)raw5(SYS_clone, CLONE_FILES, 0, 0, 0, 0);
+    if (!pid)
+        be_snapshot(parent);
+    raw4(SYS_rt_sigprocmask, SIG_SETMASK, &old, 0, 8);
+    return pid;
+}
+
+static void drop(int pid)
+{
+    raw2(SYS_kill, pid, SIGKILL);
+    while (raw4(SYS_wait4, pid, 0, __WCLONE, 0) == -EINTR)
+        ;
+}
+
+static void find_writes(struct snapshot *s)
+{
+    if (s->pid < 0 || pagediff_changed(&engine.space, compare, s))
+        event_note("what a call without a row wrote could not be found: replay may differ");
+    compare_shared(s);
+}
+
+int64_t sys_record_unknown(struct task *t, struct sys_call *c, const char *what)
+{
+    event_note("%s is not in the table of system calls: what it wrote was found by comparing memory", what);
+    struct snapshot s = {.task = t};
+    copy_shared(&s);
+    s.pid = take();
+    task_syscall(t, c);
+    if (!c->restart)
+        find_writes(&s);
+    if (s.pid > 0)
+        drop(s.pid);
+    free(s.shared);
+    return c->result;
+}
