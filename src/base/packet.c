@@ -59,10 +59,8 @@ int packet_receive(int sock, void *head, size_t headlen, struct packet *p, int f
         struct cmsghdr head;
         char room[CMSG_SPACE(sizeof(int) * PACKET_FDS_MAX) + CMSG_SPACE(sizeof(struct ucred))];
     } control;
-    struct msghdr msg = {.msg_iov = iov,
-                         .msg_iovlen = 2,
-                         .msg_control = control.room,
-                         .msg_controllen = sizeof control.room};
+    struct msghdr msg = {
+        .msg_iov = iov, .msg_iovlen = 2, .msg_control = control.room, .msg_controllen = sizeof control.room};
     ssize_t n;
     do
         n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC | flags);

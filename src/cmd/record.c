@@ -1,0 +1,711 @@
+/*
+ * clio record: runs a program and everything it starts under the engine, and stays until the last of them is
+ * gone.
+ *
+ * Processes: this one starts the store (writer.h) and the root guest's engine, which starts the rest. It is
+ * the subreaper of the tree, so that orphaned guests are waited for as well. It holds the only end for
+ * writing of the FIFO TRACE/lifeline; engines have it open for reading with SIGKILL as its signal, so the
+ * kernel kills them all when this process dies or closes it.
+ *
+ * Signals are blocked here and read from a signalfd; guests get the mask and the dispositions this process
+ * was started with. What a terminal sends to its foreground group reaches the guests by itself and is theirs
+ * to judge; what was sent to this process alone is passed on to the root guest. SIGTERM, SIGINT and SIGHUP of
+ * the latter kind, and a terminal's hangup, end the recording: guests that live on for 2 seconds, or when the
+ * signal is repeated, are killed.
+ *
+ * Nothing is written to stderr before the guests are gone, except when the disk is full: the guests stand
+ * still then.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/libexec.h"
+#include "base/log.h"
+#include "cmd/cmd.h"
+#include "cmd/program.h"
+#include "cmd/writer.h"
+#include "trace/dir_sink.h"
+#include "trace/lifeline.h"
+#include "trace/locate.h"
+#include "trace/record.h"
+#include "trace/ring.h"
+
+enum {
+    GRACE_MS = 2000, /* between a signal that ends the recording and SIGKILL for who is left */
+    REPEAT_MS =
+        200, /* the same signal sooner than this is the same request (a group and its leader get it) */
+    STRAGGLER_MS = 500, /* unrecorded guests know no lifeline: killed by hand after this */
+    CPU_LEVEL_DEFAULT = 3,
+};
+
+extern char **environ;
+
+static struct {
+    /* what the user wants */
+    const char *output, *topics, *log_file;
+    int cpu_level;
+    bool aslr, single_block;
+    struct program program;
+
+    /* the recording */
+    char *path; /* of the trace */
+    int dir, lifeline, log_fd, signals;
+    struct ring_control *control;
+    struct writer writer;
+    sigset_t old_mask;
+    struct sigaction old_chld;
+    pid_t guest;   /* the root guest's process */
+    pid_t watcher; /* the last one, see start_watcher */
+    bool running;  /* the root guest was started: its trace is kept whatever happens */
+
+    /* how it goes */
+    int status; /* wait status of the root guest */
+    bool guest_gone;
+    int ending;          /* signal that ends the recording, or 0 */
+    uint64_t ending_ms;  /* when it came */
+    uint64_t killing_ms; /* when guests were told to die; 0: not yet */
+    char failure[1300];  /* why the recording cannot go on */
+
+    /* to say at the end; each once */
+    char **notes;
+    size_t nnotes;
+} rec = {.dir = -1, .lifeline = -1, .log_fd = -1, .signals = -1, .cpu_level = CPU_LEVEL_DEFAULT};
+
+/* ---- options ---- */
+
+static void parse_cpu(const char *text)
+{
+    const char *digit = text + (*text == 'v');
+    if (digit[0] < '1' || digit[0] > '4' || digit[1])
+        usage("--cpu=%s: the levels are v1, v2, v3 and v4", text);
+    rec.cpu_level = digit[0] - '0';
+}
+
+static int parse(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"cpu", 1, NULL, 'c'},      {"aslr", 0, NULL, 'a'},         {"log", 1, NULL, 'l'},
+        {"log-file", 1, NULL, 'f'}, {"single-block", 0, NULL, 's'}, {"output", 1, NULL, 'o'},
+        {NULL, 0, NULL, 0}};
+    const char *bad;
+    opterr = 0;
+    optind = 1;
+    for (int c; (c = getopt_long(argc, argv, "+:o:", options, NULL)) != -1;) {
+        switch (c) {
+        case 'o':
+            rec.output = optarg;
+            break;
+        case 'c':
+            parse_cpu(optarg);
+            break;
+        case 'a':
+            rec.aslr = true;
+            break;
+        case 's':
+            rec.single_block = true;
+            break;
+        case 'f':
+            rec.log_file = optarg;
+            break;
+        case 'l':
+            rec.topics = optarg;
+            if (log_select(optarg, &bad))
+                usage("record: unknown log topic '%s'", bad);
+            break;
+        case ':':
+            usage("record: %s needs an argument", argv[optind - 1]);
+        default:
+            usage("record: unknown option %s", argv[optind - 1]);
+        }
+    }
+    if (optind >= argc)
+        usage("record: which program? clio record [-o DIR] [--] PROG [ARG...]");
+    return optind;
+}
+
+static void open_log(void)
+{
+    if (!rec.topics)
+        return;
+    rec.log_fd = rec.log_file ? open(rec.log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
+                              : fcntl(2, F_DUPFD_CLOEXEC, 3);
+    if (rec.log_fd < 0)
+        die("cannot open the log %s: %s", rec.log_file ? rec.log_file : "on stderr", strerror(errno));
+    log_open(rec.log_fd);
+}
+
+/* ---- making the trace ---- */
+
+/* Removes a trace in which nothing was recorded; only what is known to be ours. */
+static void remove_empty_trace(void)
+{
+    static const char *const files[] = {"trace",  "lock",  "lifeline",      ".lifeline",
+                                        "socket", "tasks", "rings/control", "pool/identities"};
+    static const char *const dirs[] = {"spaces", "files", "rings", "pool"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        unlinkat(rec.dir, files[i], 0);
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
+        unlinkat(rec.dir, dirs[i], AT_REMOVEDIR);
+    rmdir(rec.path);
+}
+
+/* die() before the guest runs takes everything back. */
+static void leave(int status)
+{
+    if (rec.running || !rec.path || rec.dir < 0)
+        return;
+    if (rec.writer.pid > 0) {
+        kill(rec.writer.pid, SIGKILL);
+        waitpid(rec.writer.pid, NULL, 0);
+    }
+    remove_empty_trace();
+}
+
+static void create_named(const struct clio_trace_info *info)
+{
+    struct clio_error error;
+    rec.path = strdup(rec.output);
+    rec.dir = trace_dir_create(rec.path, info, &error);
+    if (rec.dir < 0)
+        die("%s", error.text);
+}
+
+static void create_in_home(const struct clio_trace_info *info)
+{
+    struct clio_error error;
+    do {
+        free(rec.path);
+        rec.path = trace_new_path(rec.program.path, &error);
+        if (!rec.path)
+            die("%s", error.text);
+        rec.dir = trace_dir_create(rec.path, info, &error);
+    } while (rec.dir < 0 && error.code == EEXIST);
+    if (rec.dir < 0)
+        die("%s", error.text);
+}
+
+static void create_trace(int argc, char **argv)
+{
+    struct clio_trace_info info = {
+        .cpu_level = (uint32_t)rec.cpu_level, .argc = argc, .argv = (const char *const *)argv};
+    trace_info_here(&info);
+    if (rec.output)
+        create_named(&info);
+    else
+        create_in_home(&info);
+}
+
+/* In the place of the plain file that trace_dir_create made: guests of any user may open it once they are
+ * inside. */
+static void create_lifeline(void)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    if (mkfifoat(rec.dir, ".lifeline", 0600) || fchmodat(rec.dir, ".lifeline", 0666, 0) ||
+        renameat(rec.dir, ".lifeline", rec.dir, "lifeline") ||
+        (rec.lifeline = openat(rec.dir, "lifeline", O_RDWR | O_CLOEXEC)) < 0 ||
+        fcntl(rec.lifeline, F_OFD_SETLK, &lock))
+        die("cannot make the lifeline of %s: %s", rec.path, strerror(errno));
+}
+
+static void create_control(void)
+{
+    int fd = openat(rec.dir, "rings/control", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int error = fd < 0 ? errno : posix_fallocate(fd, 0, RING_HEADER_SIZE);
+    if (error)
+        die("cannot make rings/control of %s: %s", rec.path, strerror(error));
+    rec.control = mmap(NULL, RING_HEADER_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (rec.control == MAP_FAILED)
+        die("cannot map rings/control of %s: %s", rec.path, strerror(errno));
+    close(fd);
+    *rec.control = (struct ring_control){.magic = CONTROL_MAGIC, .version = TRACE_FORMAT_VERSION, .seq = 1};
+}
+
+/* The pool of captured files in the trace home; in the trace itself where there is no home to write to. */
+static int open_pool(void)
+{
+    struct clio_error error;
+    char *home = trace_home(&error), *path = NULL;
+    int fd = -1;
+    if (home && asprintf(&path, "%s/pool", home) >= 0) {
+        mkdir(home, 0700);
+        mkdir(path, 0700);
+        if (access(path, W_OK) == 0)
+            fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    free(path);
+    free(home);
+    if (fd >= 0)
+        return fd;
+    mkdirat(rec.dir, "pool", 0700);
+    fd = openat(rec.dir, "pool", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        die("cannot make a pool for captured files in %s: %s", rec.path, strerror(errno));
+    return fd;
+}
+
+static void set_latest(void)
+{
+    struct clio_error error;
+    if (!trace_set_latest(rec.path, &error) && !rec.output)
+        die("%s", error.text);
+}
+
+/* ---- reports of the store ---- */
+
+static void add_note(const char *text)
+{
+    for (size_t i = 0; i < rec.nnotes; i++)
+        if (!strcmp(rec.notes[i], text))
+            return;
+    char **notes = realloc(rec.notes, (rec.nnotes + 1) * sizeof *notes);
+    if (!notes)
+        return;
+    rec.notes = notes;
+    char *copy = strdup(text);
+    if (copy)
+        rec.notes[rec.nnotes++] = copy;
+}
+
+static void heard_end(const struct store_report *report, const char *text)
+{
+    char note[1400];
+    if (report->why != END_UNSUPPORTED && report->why != END_INTERNAL)
+        return;
+    snprintf(note, sizeof note, "%s %d (space %u) ended: %.1200s",
+             report->space == 1 ? "the program, process" : "process", report->pid, report->space, text);
+    add_note(note);
+}
+
+static void heard(const struct store_report *report, const char *text)
+{
+    switch (report->op) {
+    case REPORT_NOTE:
+        add_note(text);
+        break;
+    case REPORT_END:
+        heard_end(report, text);
+        break;
+    case REPORT_DISK_FULL:
+        warning("disk full: guest paused (%s)", text);
+        break;
+    case REPORT_RESUMED:
+        warning("there is room on the disk again: guest resumed");
+        break;
+    }
+}
+
+/* ---- starting the guest ---- */
+
+static bool put_string(FILE *f, const char *text)
+{
+    return fwrite(text, 1, strlen(text) + 1, f) == strlen(text) + 1;
+}
+
+/* What the engine is to run, as a memfd: u32 argc, u32 envc, then program, argv and environment,
+ * NUL-terminated. */
+static int make_input(void)
+{
+    uint32_t counts[2] = {0, 0};
+    while (rec.program.argv[counts[0]])
+        counts[0]++;
+    while (environ[counts[1]])
+        counts[1]++;
+    int fd = memfd_create("clio-input", MFD_CLOEXEC);
+    int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
+    bool good = f && fwrite(counts, sizeof counts, 1, f) == 1 && put_string(f, rec.program.path);
+    for (uint32_t i = 0; good && i < counts[0]; i++)
+        good = put_string(f, rec.program.argv[i]);
+    for (uint32_t i = 0; good && i < counts[1]; i++)
+        good = put_string(f, environ[i]);
+    if (!f || fclose(f) || !good || lseek(fd, 0, SEEK_SET))
+        die("cannot pass the program's arguments on: %s", strerror(errno));
+    return fd;
+}
+
+static char *number(int n)
+{
+    char *text;
+    if (asprintf(&text, "%d", n) < 0)
+        die("no memory");
+    return text;
+}
+
+/* A descriptor that the engine gets, as its number. */
+static char *pass(int fd)
+{
+    fcntl(fd, F_SETFD, 0);
+    return number(fd);
+}
+
+static void restore_signals(void)
+{
+    sigaction(SIGCHLD, &rec.old_chld, NULL);
+    sigprocmask(SIG_SETMASK, &rec.old_mask, NULL);
+}
+
+static _Noreturn void run_engine(const char *engine, int input, int said)
+{
+    char *argv[20], *empty[] = {NULL};
+    int n = 0;
+    argv[n++] = "clio-engine";
+    argv[n++] = "record";
+    argv[n++] = "--dir-fd";
+    argv[n++] = pass(rec.dir);
+    argv[n++] = "--store-fd";
+    argv[n++] = pass(rec.writer.connection);
+    argv[n++] = "--input-fd";
+    argv[n++] = pass(input);
+    if (rec.topics) {
+        argv[n++] = "--log-fd";
+        argv[n++] = pass(rec.log_fd);
+        argv[n++] = "--log";
+        argv[n++] = (char *)rec.topics;
+    }
+    argv[n++] = "--cpu";
+    argv[n++] = number(rec.cpu_level);
+    if (rec.aslr)
+        argv[n++] = "--aslr";
+    if (rec.single_block)
+        argv[n++] = "--single-block";
+    argv[n] = NULL;
+    restore_signals();
+    execve(engine, argv, empty);
+    int error = errno;
+    if (write(said, &error, sizeof error) < 0)
+        _exit(EXIT_ENVIRONMENT);
+    _exit(EXIT_ENVIRONMENT);
+}
+
+static void start_guest(void)
+{
+    char engine[PATH_MAX];
+    int said[2], error = libexec_path(engine, sizeof engine, "clio-engine");
+    if (error)
+        die("cannot find clio-engine (%s): %s", engine, strerror(-error));
+    int input = make_input();
+    if (pipe2(said, O_CLOEXEC))
+        die("cannot make a pipe: %s", strerror(errno));
+    rec.guest = fork();
+    if (rec.guest == 0)
+        run_engine(engine, input, said[1]);
+    if (rec.guest < 0)
+        die("cannot fork for %s: %s", rec.program.path, strerror(errno));
+    close(said[1]);
+    close(input);
+    int failed = 0;
+    if (read(said[0], &failed, sizeof failed) > 0)
+        die("cannot run %s: %s", engine, strerror(failed));
+    close(said[0]);
+    rec.running = true;
+}
+
+/* ---- children ---- */
+
+/* Calls each(pid) for every child but the store; returns how many there are. */
+static int for_each_guest(void (*each)(pid_t))
+{
+    char path[64];
+    int n = 0, pid;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *f = fopen(path, "re");
+    if (!f)
+        die("cannot read %s, which tells whether guests are left: %s", path, strerror(errno));
+    while (fscanf(f, "%d", &pid) == 1) {
+        if (pid == rec.writer.pid)
+            continue;
+        n++;
+        if (each)
+            each(pid);
+    }
+    fclose(f);
+    return n;
+}
+
+static void kill_one(pid_t pid)
+{
+    kill(pid, SIGKILL);
+}
+
+/* The recording is over, whatever the guests think of it. */
+static void kill_guests(void)
+{
+    if (rec.killing_ms)
+        return;
+    rec.killing_ms = writer_now_ms();
+    __atomic_store_n(&rec.control->stop, 1, __ATOMIC_RELEASE);
+    close(rec.lifeline);
+    rec.lifeline = -1;
+    if (rec.guest && !rec.guest_gone)
+        kill(rec.guest, SIGKILL);
+}
+
+static void give_up(const char *why)
+{
+    snprintf(rec.failure, sizeof rec.failure, "%s", why);
+    kill_guests();
+}
+
+static char state_of(pid_t pid)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    const char *end = strrchr(text, ')'); /* the name before it may hold anything */
+    return end && end[1] ? end[2] : 0;
+}
+
+/* While this process is stopped nobody would notice that the guest was continued by somebody else: a child
+ * looks. */
+static pid_t start_watcher(void)
+{
+    pid_t recorder = getpid(), watcher = fork();
+    if (watcher)
+        return watcher;
+    setsid();
+    close_range(0, ~0u, 0);
+    while (getppid() == recorder) {
+        char state = state_of(rec.guest);
+        if (state != 'T' && state != 't')
+            kill(recorder, SIGCONT);
+        usleep(20000);
+    }
+    _exit(0);
+}
+
+/* The root guest stopped: so do we, for the shell that waits for us. Returns when somebody continues us. */
+static void stop_too(int signal)
+{
+    sigset_t set;
+    struct sigaction action;
+    rec.watcher = start_watcher();
+    sigaction(signal, NULL, &action);
+    if (signal == SIGSTOP || action.sa_handler != SIG_DFL) {
+        raise(SIGSTOP);
+    } else {
+        sigemptyset(&set);
+        sigaddset(&set, signal);
+        raise(signal);
+        sigprocmask(SIG_UNBLOCK, &set, NULL);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+    }
+    if (rec.watcher > 0) {
+        kill(rec.watcher, SIGKILL);
+        waitpid(rec.watcher, NULL, 0);
+    }
+}
+
+static void guest_changed(const siginfo_t *info)
+{
+    if (info->si_code == CLD_STOPPED) {
+        stop_too(info->si_status);
+    } else if (info->si_code == CLD_EXITED || info->si_code == CLD_KILLED || info->si_code == CLD_DUMPED) {
+        rec.guest_gone = true;
+        rec.status = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
+    }
+}
+
+static void store_changed(const siginfo_t *info)
+{
+    int status = info->si_code == CLD_EXITED ? info->si_status << 8 : info->si_status;
+    if (!writer_died(&rec.writer, status, &rec.old_mask))
+        give_up(rec.writer.error);
+}
+
+/* Takes in what children have done. */
+static void reap(void)
+{
+    for (;;) {
+        siginfo_t info = {0};
+        if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG) || !info.si_pid)
+            return;
+        if (info.si_pid == rec.guest)
+            guest_changed(&info);
+        else if (info.si_pid == rec.writer.pid && info.si_code != CLD_STOPPED)
+            store_changed(&info);
+    }
+}
+
+/* ---- signals ---- */
+
+static const struct {
+    int signal;
+    bool ends; /* the recording, unless a terminal sent it */
+} handled[] = {{SIGCHLD, false}, {SIGTERM, true},  {SIGINT, true},   {SIGHUP, true},
+               {SIGQUIT, false}, {SIGTSTP, false}, {SIGTTIN, false}, {SIGTTOU, false},
+               {SIGCONT, false}, {SIGUSR1, false}, {SIGUSR2, false}, {SIGPIPE, false}};
+
+static void block_signals(void)
+{
+    sigset_t set;
+    struct sigaction action;
+    struct sigaction normal = {.sa_handler = SIG_DFL};
+    sigaction(SIGCHLD, &normal, &rec.old_chld); /* ignored, it would let no child be waited for */
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
+        if (sigaction(handled[i].signal, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            sigaddset(&set, handled[i].signal);
+    sigprocmask(SIG_BLOCK, &set, &rec.old_mask);
+    rec.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (rec.signals < 0)
+        die("cannot make a signalfd: %s", strerror(errno));
+}
+
+static void end_by(int signal)
+{
+    uint64_t now = writer_now_ms();
+    if (!rec.ending) {
+        rec.ending = signal;
+        rec.ending_ms = now;
+    } else if (now - rec.ending_ms > REPEAT_MS) {
+        kill_guests();
+    }
+}
+
+static void handle_signal(const struct signalfd_siginfo *info)
+{
+    int signal = (int)info->ssi_signo;
+    bool terminal = info->ssi_code == SI_KERNEL, ends = false;
+    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
+        if (handled[i].signal == signal)
+            ends = handled[i].ends;
+    if (signal == SIGCHLD || signal == SIGPIPE)
+        return; /* children are asked after in any case */
+    if (signal == SIGCONT && (pid_t)info->ssi_pid == rec.watcher)
+        return; /* it says that the guest runs already */
+    LOG(process, "signal %d, code %d, of %u", signal, info->ssi_code, info->ssi_pid);
+    if (!terminal && rec.guest && !rec.guest_gone)
+        kill(rec.guest, signal);
+    if (ends && (!terminal || signal == SIGHUP))
+        end_by(signal);
+}
+
+static void read_signals(void)
+{
+    struct signalfd_siginfo info;
+    while (read(rec.signals, &info, sizeof info) == sizeof info)
+        handle_signal(&info);
+}
+
+/* ---- the loop ---- */
+
+static int milliseconds_to(uint64_t when)
+{
+    uint64_t now = writer_now_ms();
+    return when > now ? (int)(when - now) : 0;
+}
+
+/* Does what is due and returns how long nothing more will be; -1: for ever. */
+static int timers(void)
+{
+    uint64_t now = writer_now_ms();
+    if (rec.ending && !rec.killing_ms && now - rec.ending_ms >= GRACE_MS)
+        kill_guests();
+    if (rec.killing_ms && now - rec.killing_ms >= STRAGGLER_MS) {
+        for_each_guest(kill_one);
+        return 50;
+    }
+    if (rec.killing_ms)
+        return milliseconds_to(rec.killing_ms + STRAGGLER_MS);
+    return rec.ending ? milliseconds_to(rec.ending_ms + GRACE_MS) : -1;
+}
+
+static void wait_for_news(int timeout)
+{
+    struct pollfd polls[] = {{rec.signals, POLLIN, 0}, {rec.writer.report, POLLIN, 0}};
+    poll(polls, 2, timeout);
+    if (polls[0].revents)
+        read_signals();
+    if (polls[1].revents)
+        writer_listen(&rec.writer);
+    reap();
+}
+
+static void wait_for_guests(void)
+{
+    while (!rec.guest_gone || for_each_guest(NULL))
+        wait_for_news(timers());
+}
+
+/* Sends the store away and waits until it has put everything in its place. */
+static void dismiss_store(void)
+{
+    const char *reason = *rec.failure ? rec.failure : rec.ending ? strsignal(rec.ending) : "";
+    bool told = false;
+    pid_t told_to = 0;
+    while (rec.writer.pid > 0 && !*rec.failure) {
+        if (!told || told_to != rec.writer.pid) {
+            told = writer_goodbye(&rec.writer, rec.status, reason);
+            told_to = rec.writer.pid;
+        }
+        wait_for_news(told ? -1 : 20);
+    }
+}
+
+static int conclude(void)
+{
+    for (size_t i = 0; i < rec.nnotes; i++)
+        warning("%s", rec.notes[i]);
+    if (rec.writer.incomplete)
+        warning("disk full: the last part of the recording stays in %s/rings and is read from there",
+                rec.path);
+    if (*rec.failure) {
+        warning("the recording in %s ended early: %s", rec.path, rec.failure);
+        return EXIT_ENVIRONMENT;
+    }
+    return rec.status;
+}
+
+static void run_unrecorded(void)
+{
+    warning("%s is not recorded: %s", rec.program.path, rec.program.unrecorded);
+    execve(rec.program.path, rec.program.argv, environ);
+    die("cannot run %s: %s", rec.program.path, strerror(errno));
+}
+
+int cmd_record(int argc, char **argv)
+{
+    int first = parse(argc, argv);
+    program_find(&rec.program, argv + first);
+    if (rec.program.unrecorded)
+        run_unrecorded();
+    open_log();
+    error_set_exit(leave);
+    block_signals();
+    create_trace(argc - first, argv + first);
+    create_lifeline();
+    create_control();
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1))
+        die("cannot become the subreaper of the guests: %s", strerror(errno));
+    rec.writer = (struct writer){
+        .dir = rec.dir, .pool_dir = open_pool(), .log_fd = rec.log_fd, .topics = rec.topics, .heard = heard};
+    if (!writer_start(&rec.writer, &rec.old_mask))
+        die("%s", rec.writer.error);
+    set_latest();
+    for_each_guest(NULL); /* there is none, but that this can be found out is needed later */
+    start_guest();
+    wait_for_guests();
+    dismiss_store();
+    return conclude();
+}
