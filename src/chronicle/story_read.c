@@ -236,11 +236,16 @@ static int hits(struct decoder *d, uint64_t n)
     return rc;
 }
 
-/* The moment at which an event comes, in the time of the event before it. */
+/*
+ * The moment at which an event comes, in the time of the event before it; for an event at the very
+ * beginning of the story, of which no more is known, the one right after the event before it.
+ */
 static int moment_before(struct decoder *d, struct story_read_event *e)
 {
     e->before = d->clock;
     e->before.step = d->next_step;
+    if (e->event.number == d->clock.event)
+        e->before = (struct chron_clock){.event = d->clock.event - !!d->clock.event};
     if (d->previous == STORY_NONE || d->next_step == 0)
         return 0;
     if (e->event.kind == EV_SIGNAL && !(e->event.flags & EVF_SYNC))
