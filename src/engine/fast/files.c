@@ -300,26 +300,36 @@ static bool suspicious_relative(const char *path, int length)
     return hostfd_is(number_of(path + last, (uint64_t)(length - last + 1)));
 }
 
-static bool suspicious_path(uint64_t addr)
+/* The first PATH_PEEK bytes of a string, or all of it. Returns its length in `path`, or -1 when it cannot be read. */
+static int peek(char *path, uint64_t addr)
 {
-    char path[PATH_PEEK + 1];
     int n = 0;
-    for (; n < PATH_PEEK; n++) {
-        if (safe_copy(&path[n], (const void *)(addr + (uint64_t)n), 1))
-            return false;
-        if (!path[n])
+    while (n < PATH_PEEK) {
+        int piece = PAGE_SIZE - addr % PAGE_SIZE < 8 ? 1 : 8; /* a word never reaches into the next page */
+        if (safe_copy(path + n, (const void *)addr, (size_t)piece))
+            return -1;
+        for (int i = 0; i < piece; i++)
+            if (!path[n + i])
+                return n + i;
+        n += piece;
+        addr += (uint64_t)piece;
+        if (n >= 8 && path[0] == '/' && !starts_with(path, "/proc/") && !starts_with(path, "/dev/"))
             break;
-        if (n == 5 && path[0] == '/') { /* "/proc", "/dev/", anything else is decided */
-            path[6] = 0;
-            if (starts_with(path, "/dev/"))
-                continue;
-            return starts_with(path, "/proc/") || path[1] == '/' || path[1] == '.';
-        }
     }
     path[n] = 0;
-    if (path[0] == '/')
-        return starts_with(path, "/dev/std") || starts_with(path, "/dev/fd/");
-    return n < PATH_PEEK && suspicious_relative(path, n);
+    return n;
+}
+
+static bool suspicious_path(uint64_t addr)
+{
+    char path[PATH_PEEK + 8];
+    int n = peek(path, addr);
+    if (n < 0)
+        return false;
+    if (path[0] != '/')
+        return n < PATH_PEEK && suspicious_relative(path, n);
+    return starts_with(path, "/proc/") || path[1] == '/' || path[1] == '.' || starts_with(path, "/dev/std") ||
+           starts_with(path, "/dev/fd/");
 }
 
 bool slow_path0(const struct sys_call *c)

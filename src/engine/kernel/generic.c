@@ -4,6 +4,8 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include "engine/kernel/files.h"
 #include "engine/kernel/hostfd.h"
@@ -11,6 +13,8 @@
 
 static bool names_hidden(const struct sys_row *row, const struct sys_call *c)
 {
+    if (c->nr == SYS_mmap && (c->args[3] & MAP_ANONYMOUS))
+        return false; /* the descriptor is ignored */
     for (unsigned i = 0; i < 6; i++)
         if ((row->fds >> i & 1) && hostfd_is((int32_t)c->args[i]))
             return true;

@@ -68,7 +68,7 @@ const struct sys_row sys_table[] = {
     ROW(6, lstat, 0, OUTS(FIXED(1, 144)), PATH(0, link)),
     ROW(7, poll, 0, OUTS(ARG(ON_EINTR, 0, 1, 8)), SLOW(slow_poll, rec_poll)),
     SEEN(8, lseek, FDS(1)),
-    OWN(9, mmap),
+    OWN(9, mmap, FDS(16)),
     OWN(10, mprotect),
     OWN(11, munmap),
     OWN(12, brk),
