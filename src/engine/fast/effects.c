@@ -116,25 +116,35 @@ static void vector_read(struct vector *v, uint64_t addr, uint64_t count)
         v->count = 0;
 }
 
-/* n bytes went into the vector; after a fault the rest may have been touched. Returns the bytes left over. */
-static uint64_t vector_add(struct task *t, const struct vector *v, uint64_t n)
-{
-    for (uint64_t i = 0; i < v->count; i++) {
-        uint64_t base = (uint64_t)v->iov[i].iov_base, max = v->iov[i].iov_len;
-        uint64_t here = min64(n, max);
-        if (max)
-            add_partial(t, base, here, max);
-        n -= here;
-        if (here < max)
-            break;
-    }
-    return n;
-}
-
 static void vector_add_fault(struct task *t, const struct vector *v)
 {
     for (uint64_t i = 0; i < v->count; i++)
         effect_add_writable(t, (uint64_t)v->iov[i].iov_base, v->iov[i].iov_len);
+}
+
+/* Some of the vector cannot be written: a copy into it may have ended halfway, beyond what the result says.
+ */
+static bool vector_faulty(const struct vector *v)
+{
+    for (uint64_t i = 0; i < v->count; i++)
+        if (writable_run((uint64_t)v->iov[i].iov_base, v->iov[i].iov_len) < v->iov[i].iov_len)
+            return true;
+    return false;
+}
+
+/* n bytes went into the vector. */
+static void vector_add(struct task *t, const struct vector *v, uint64_t n)
+{
+    for (uint64_t i = 0; i < v->count; i++) {
+        uint64_t max = v->iov[i].iov_len, here = min64(n, max);
+        effect_add(t, (uint64_t)v->iov[i].iov_base, here);
+        n -= here;
+        if (here == max)
+            continue;
+        if (vector_faulty(v))
+            vector_add_fault(t, v);
+        break;
+    }
 }
 
 /* Everything that receiving into the message at `at` set; `before` is the header as it was, n the data bytes.
@@ -183,7 +193,7 @@ static void messages_add(struct task *t, const struct sys_call *c, uint64_t at, 
             return;
         vector_read(&v, (uint64_t)m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen);
         if (i == received) { /* the one that failed, perhaps halfway */
-            if (c->result == -EFAULT)
+            if (c->result == -EFAULT || vector_faulty(&v))
                 message_add_fault(t, entry, &m.msg_hdr, &v);
             return;
         }
@@ -224,7 +234,6 @@ static uint64_t out_room(const struct sys_out *o, const struct sys_call *c, uint
     case OUT_STRING:
         return o->size;
     case OUT_RESULT:
-    case OUT_READ:
         return min64(c->args[o->len], 0x7ffff000) * o->size;
     case OUT_ARG:
         return (uint64_t)(uint32_t)c->args[o->len] * o->size;
@@ -286,11 +295,8 @@ static void add_out(struct task *t, const struct sys_out *o, const struct sys_ca
     }
     switch (o->how) {
     case OUT_RESULT:
-        effect_add(t, addr, min64((uint64_t)c->result * o->size, room));
-        break;
-    case OUT_READ:
         if (room)
-            add_partial(t, addr, min64((uint64_t)c->result, room), room);
+            add_partial(t, addr, min64((uint64_t)c->result * o->size, room), room);
         break;
     case OUT_VALUE:
         add_value_result(t, o, c, before);
@@ -462,13 +468,15 @@ void out_getxattrat(struct task *t, const struct sys_call *c, uint32_t before)
 
 void out_lsm_attr(struct task *t, const struct sys_call *c, uint32_t before)
 {
-    effect_add_writable(t, c->args[1], min64(before, 1 << 20));
+    if (c->result >= 0 || c->result == -E2BIG || c->result == -EFAULT)
+        effect_add_writable(t, c->args[1], min64(before, 1 << 20));
     effect_add_writable(t, c->args[2], 4);
 }
 
 void out_lsm_list(struct task *t, const struct sys_call *c, uint32_t before)
 {
-    effect_add_writable(t, c->args[0], min64(before, 1 << 20));
+    if (c->result >= 0 || c->result == -EFAULT)
+        effect_add_writable(t, c->args[0], min64(before, 1 << 20));
     effect_add_writable(t, c->args[1], 4);
 }
 

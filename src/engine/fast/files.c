@@ -300,7 +300,8 @@ static bool suspicious_relative(const char *path, int length)
     return hostfd_is(number_of(path + last, (uint64_t)(length - last + 1)));
 }
 
-/* The first PATH_PEEK bytes of a string, or all of it. Returns its length in `path`, or -1 when it cannot be read. */
+/* The first PATH_PEEK bytes of a string, or all of it. Returns its length in `path`, or -1 when it cannot be
+ * read. */
 static int peek(char *path, uint64_t addr)
 {
     int n = 0;

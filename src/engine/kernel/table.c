@@ -26,9 +26,8 @@ sys_record_fn both_fork, both_vfork, both_clone, both_clone3, both_execve, both_
 // clang-format on
 #define FIXED(arg, size)            ENTRY(OUT_FIXED, arg, 0, ON_SUCCESS, size, NULL)
 #define FIXED_ON(when, arg, size)   ENTRY(OUT_FIXED, arg, 0, when, size, NULL)
-#define RESULT(arg, limit)          ENTRY(OUT_RESULT, arg, limit, ON_POSITIVE, 1, NULL)
-#define RESULTS(arg, limit, size)   ENTRY(OUT_RESULT, arg, limit, ON_POSITIVE, size, NULL)
-#define READ(arg, limit)            ENTRY(OUT_READ, arg, limit, ON_SUCCESS, 1, NULL)
+#define RESULT(arg, limit)          ENTRY(OUT_RESULT, arg, limit, ON_SUCCESS, 1, NULL)
+#define RESULTS(arg, limit, size)   ENTRY(OUT_RESULT, arg, limit, ON_SUCCESS, size, NULL)
 #define ARG(when, arg, count, size) ENTRY(OUT_ARG, arg, count, when, size, NULL)
 #define VALUE(arg, length)          ENTRY(OUT_VALUE, arg, length, ON_SUCCESS, 1, NULL)
 #define IOVEC(arg, count)           ENTRY(OUT_IOVEC, arg, count, ON_SUCCESS, 1, NULL)
@@ -59,7 +58,7 @@ sys_record_fn both_fork, both_vfork, both_clone, both_clone3, both_execve, both_
 #define PATH(arg, fn) SLOW(slow_path##arg, rec_##fn)
 
 const struct sys_row sys_table[] = {
-    ROW(0, read, 0, FDS(1), OUTS(READ(1, 2))),
+    ROW(0, read, 0, FDS(1), OUTS(RESULT(1, 2))),
     ROW(1, write, SYS_WRITES, FDS(1), TO(0)),
     ROW(2, open, 0, PATH(0, open)),
     SEEN(3, close, FDS(1), AFTER(after_close)),
@@ -76,7 +75,7 @@ const struct sys_row sys_table[] = {
     OWN(14, rt_sigprocmask),
     SAME(15, rt_sigreturn),
     ROW(16, ioctl, 0, FDS(1), OUTS(FN(ON_SUCCESS, out_ioctl)), SLOW(slow_ioctl, rec_ioctl)),
-    ROW(17, pread64, 0, FDS(1), OUTS(READ(1, 2))),
+    ROW(17, pread64, 0, FDS(1), OUTS(RESULT(1, 2))),
     ROW(18, pwrite64, SYS_WRITES, FDS(1), TO(0)),
     ROW(19, readv, ROW_VECTOR, FDS(1), OUTS(IOVEC(1, 2))),
     ROW(20, writev, SYS_WRITES, FDS(1), TO(0)),
@@ -105,7 +104,7 @@ const struct sys_row sys_table[] = {
     SEEN(42, connect, FDS(1)),
     ROW(43, accept, 0, FDS(1), OUTS(VALUE(1, 2))),
     ROW(44, sendto, SYS_WRITES, FDS(1), TO(0)),
-    ROW(45, recvfrom, 0, FDS(1), OUTS(READ(1, 2), VALUE(4, 5))),
+    ROW(45, recvfrom, 0, FDS(1), OUTS(RESULT(1, 2), VALUE(4, 5))),
     ROW(46, sendmsg, SYS_WRITES, FDS(1), TO(0)),
     ROW(47, recvmsg, ROW_VECTOR, FDS(1), OUTS(MSG(1))),
     SEEN(48, shutdown, FDS(1)),

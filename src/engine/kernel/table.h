@@ -19,8 +19,8 @@
 enum out_how {
     OUT_NONE,
     OUT_FIXED,  /* size bytes */
-    OUT_RESULT, /* result x size bytes, at most argument `len` x size */
-    OUT_READ,   /* as OUT_RESULT with size 1; bytes beyond the result may have been written before a fault */
+    OUT_RESULT, /* result x size bytes, at most argument `len` x size; more of it may be written before a
+                   fault */
     OUT_ARG,    /* (uint32_t) argument `len` x size bytes */
     OUT_VALUE,  /* a socklen_t at argument `len`: its value before the call or after, whichever is less; and
                    itself */
