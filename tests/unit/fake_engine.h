@@ -124,7 +124,7 @@ bool space_allows(const struct space *s, uint64_t addr, uint64_t len, uint32_t p
 }
 
 /* Performs a call as the engine would while recording. Effects start anew. */
-static int64_t fake_call6(uint32_t nr, const uint64_t args[6])
+__attribute__((unused)) static int64_t fake_call6(uint32_t nr, const uint64_t args[6])
 {
     struct sys_call c = {.nr = nr};
     memcpy(c.args, args, sizeof c.args);
@@ -137,7 +137,7 @@ static int64_t fake_call6(uint32_t nr, const uint64_t args[6])
 #define CALL(name, ...) fake_call6(SYS_##name, (uint64_t[6]){__VA_ARGS__})
 
 /* Adds a mapping to the fake guest's space; keep ascending. */
-static struct vma *fake_map(void *start, uint64_t len, uint32_t prot, bool shared)
+__attribute__((unused)) static struct vma *fake_map(void *start, uint64_t len, uint32_t prot, bool shared)
 {
     struct space *s = &engine.space;
     s->vmas = realloc(s->vmas, (s->count + 1) * sizeof *s->vmas);
