@@ -41,20 +41,20 @@ ENGINE := $(B)/clio-engine
 all: $(CLIO) $(STORE) $(ENGINE)
 
 $(CLIO): $(call obj,$(CLIO_SRC))
-	$(CC) $(LDFLAGS_X) $(LDFLAGS) -o $@ $^ -lzstd -ldw -lelf -ljansson
+	@echo "  $@"; $(CC) $(LDFLAGS_X) $(LDFLAGS) -o $@ $^ -lzstd -ldw -lelf -ljansson
 $(STORE): $(call obj,$(STORE_SRC))
-	$(CC) $(LDFLAGS_X) $(LDFLAGS) -o $@ $^ -lzstd -lsodium
+	@echo "  $@"; $(CC) $(LDFLAGS_X) $(LDFLAGS) -o $@ $^ -lzstd -lsodium
 $(ENGINE): $(call obj,$(ENGINE_SRC))
-	$(CC) -pie $(LDFLAGS_X) $(LDFLAGS) -o $@ $^ -lZydis -lzstd
+	@echo "  $@"; $(CC) -pie $(LDFLAGS_X) $(LDFLAGS) -o $@ $^ -lZydis -lzstd
 
 $(call obj,$(FAST)): CFLAGS_X += $(FASTFLAGS)
 
 $(B)/obj/%.c.o: src/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS_X) $(CPPFLAGS) $(CFLAGS_X) $(CFLAGS) -fPIE -c -o $@ $<
+	@echo "  $@"; $(CC) $(CPPFLAGS_X) $(CPPFLAGS) $(CFLAGS_X) $(CFLAGS) -fPIE -c -o $@ $<
 $(B)/obj/%.S.o: src/%.S
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS_X) $(CPPFLAGS) -fPIE -g -c -o $@ $<
+	@echo "  $@"; $(CC) $(CPPFLAGS_X) $(CPPFLAGS) -fPIE -g -c -o $@ $<
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 

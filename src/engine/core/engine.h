@@ -29,22 +29,22 @@
 #include "trace/ring.h"
 
 enum {
-    REG_RAX,
-    REG_RCX,
-    REG_RDX,
-    REG_RBX,
-    REG_RSP,
-    REG_RBP,
-    REG_RSI,
-    REG_RDI,
-    REG_R8,
-    REG_R9,
-    REG_R10,
-    REG_R11,
-    REG_R12,
-    REG_R13,
-    REG_R14,
-    REG_R15
+    GPR_RAX,
+    GPR_RCX,
+    GPR_RDX,
+    GPR_RBX,
+    GPR_RSP,
+    GPR_RBP,
+    GPR_RSI,
+    GPR_RDI,
+    GPR_R8,
+    GPR_R9,
+    GPR_R10,
+    GPR_R11,
+    GPR_R12,
+    GPR_R13,
+    GPR_R14,
+    GPR_R15
 };
 
 #define GUEST_LOW    0x10000ull
@@ -141,6 +141,7 @@ struct sys_call { /* one system call in flight */
 
 /* ---- events (core/event.c, FAST) ---- */
 
+void effects_grow(struct effects *e);
 /* Adds guest memory [addr, addr+len) to the event being built (t->effects). FAST. len 0 is ignored. */
 void effect_add(struct task *t, uint64_t addr, uint64_t len);
 /* Adds one change of the address space to the event being built. Not FAST. path may be NULL. */
@@ -215,6 +216,7 @@ struct engine {
     uint32_t space_number;
     int cpu_level;
     bool aslr;
+    bool slow_calls; /* every system call goes through exit_syscall: replay, logging */
 };
 extern struct engine engine;
 

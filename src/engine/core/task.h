@@ -27,11 +27,21 @@
 #define TASK_STUB_MISS     0x90
 #define TASK_STUB_LOG_FULL 0x98
 #define TASK_EA            0xa0 /* effective addresses of an instrumented instruction, two of them */
+#define TASK_TICK_BASE     0xb0
+#define TASK_XSAVE_MASK    0xb8
+#define TASK_LOG_SPILL     0xc0 /* two registers of instrumentation code */
+#define TASK_LOG_FLAGS     0xd0
 #define TASK_REGS          0x100 /* struct trace_regs: gpr[16], rip, rflags, fs_base, gs_base */
 #define TASK_RIP           0x180
 #define TASK_RFLAGS        0x188
 #define TASK_FS            0x190
 #define TASK_XSAVE         0x200
+
+/* struct sys_call */
+#define CALL_NR      0
+#define CALL_ARGS    8
+#define CALL_RESULT  56
+#define CALL_RESTART 64
 
 #ifndef __ASSEMBLER__
 struct task {
@@ -46,21 +56,35 @@ struct task {
     uint64_t pending;                /* not 0: a signal waits for the guest */
     uint64_t stub_link, stub_preempt, stub_syscall, stub_insn, stub_miss, stub_log_full;
     uint64_t effective[2];
-    uint64_t room[10];
+    int64_t tick_base; /* ticks since the last event = tick_base - budget, always */
+    uint64_t xsave_mask;
+    uint64_t log_spill[2], log_flags;
+    uint64_t room[5];
     struct trace_regs regs; /* valid while host code runs */
     uint64_t room2[12];
     _Alignas(64) uint8_t xsave[TASK_XSAVE_MAX]; /* guest vector state, valid in slow paths */
 
     /* below: host side only */
-    int64_t tick_base; /* ticks since the last event = tick_base - budget */
     struct effects effects;
     uint8_t *maps; /* REC_MAP records of the event being built */
     uint32_t maps_used, maps_capacity, maps_count;
     int tid;
-    uint64_t blocked;      /* guest's signal mask as it believes it to be */
-    uint64_t altstack[3];  /* stack_t: sp, flags, size */
-    struct sys_call *call; /* the call in flight or NULL */
-    bool in_call_slow;
+    uint64_t blocked;       /* guest's signal mask as it believes it to be */
+    struct sys_call *call;  /* the call in flight or NULL */
+    uint64_t call_pc;       /* its instruction */
+    bool called;            /* the fast path has performed and recorded it; `call_result` is rax */
+    struct queued_signal {  /* one signal taken from the kernel for the guest, while pending is not 0 */
+        uint8_t siginfo[128];
+        uint64_t mask; /* the guest's mask when it came */
+    } queued;
+    struct guest_fault { /* why the cache was left by stub_fault */
+        uint8_t siginfo[128];
+        uint64_t host_pc;
+        uint64_t error, trap, cr2; /* as in the kernel's struct sigcontext */
+    } fault;
+    bool temp_mask_set; /* the call that has just returned had installed temp_mask */
+    uint64_t temp_mask;
+    uint64_t altstack[3]; /* sp, flags, size: stack_t */
 };
 #endif
 #endif

@@ -12,7 +12,7 @@
 #include "engine/load/slots.h"
 #include "engine/load/space.h"
 
-enum { PROGRAMS_SIZE_MAX = 65536 };
+enum { PROGRAMS_SIZE_MAX = 65536, ALIGN_MAX = 1 << 30 };
 
 /* Reads exactly n bytes. 0, -EIO, or -ENOEXEC when the file ends before. */
 static int read_at(int fd, void *to, size_t n, uint64_t offset)
@@ -79,7 +79,7 @@ bool elf_span(const struct elf_image *image, uint64_t *span, uint64_t *align)
             low = PAGE_DOWN(p->p_vaddr);
         if (PAGE_UP(p->p_vaddr + p->p_memsz) > high)
             high = PAGE_UP(p->p_vaddr + p->p_memsz);
-        if (p->p_align > *align && !(p->p_align & (p->p_align - 1)))
+        if (p->p_align > *align && p->p_align <= ALIGN_MAX && !(p->p_align & (p->p_align - 1)))
             *align = p->p_align;
     }
     *span = high - low;
@@ -155,12 +155,13 @@ static int map_segment(struct mapper *m, const Elf64_Phdr *p)
 /* Adds the zeroed page ends to the event, unless another segment hides them. */
 static void record_zeros(const struct mapper *m, const struct elf_image *image)
 {
+    static uint8_t page[PAGE_SIZE];
     for (int i = 0; i < image->header.e_phnum; i++) {
         const Elf64_Phdr *p = &image->programs[i];
-        uint64_t from = m->bias + p->p_vaddr + p->p_filesz;
-        if (p->p_type == PT_LOAD && (p->p_flags & PF_W) && p->p_filesz && p->p_memsz > p->p_filesz &&
-            space_allows(m->space, from, PAGE_UP(from) - from, PROT_WRITE))
-            effect_add(engine.task, from, PAGE_UP(from) - from);
+        uint64_t from = m->bias + p->p_vaddr + p->p_filesz, len = PAGE_UP(from) - from;
+        bool zeroed = p->p_type == PT_LOAD && (p->p_flags & PF_W) && p->p_filesz && p->p_memsz > p->p_filesz;
+        if (zeroed && !guest_read(page, from, len))
+            effect_add(engine.task, from, len);
     }
 }
 

@@ -176,7 +176,7 @@ static char *find_terminator(char *at, char *end)
 
 /*
  * Parses "#!" NAME [ARGUMENT] of a zero-filled head. The argument is one, whatever blanks it holds; a name
- * that fills the head might be cut and is refused. *argument may become NULL. 0 or -ENOEXEC.
+ * that fills the head might be cut and is refused. *name may be empty, *argument NULL. 0 or -ENOEXEC.
  */
 static int parse_script(char head[SCRIPT_HEAD], char **name, char **argument)
 {
@@ -191,7 +191,7 @@ static int parse_script(char head[SCRIPT_HEAD], char **name, char **argument)
         end--;
     *end = 0;
     *name = skip_blanks(head + 2, end);
-    if (!*name || !**name)
+    if (!*name)
         return -ENOEXEC;
     char *gap = find_terminator(*name, end);
     *argument = NULL;
@@ -300,6 +300,8 @@ static int resolve(struct program *p, const char *name, bool name_vanishes)
             return error;
         if (name_vanishes && depth == 0)
             return -ENOENT;
+        if (!*interpreter)
+            return -EACCES; /* the kernel opens the working directory */
         error = push_script(p, interpreter, argument, current);
         if (error)
             return error;

@@ -1,0 +1,229 @@
+/*
+ * dispatch.c: see dispatch.h. Record and replay part here: every exit that is an event goes to one or the other.
+ */
+#include "engine/core/dispatch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/core/event.h"
+#include "engine/core/nondet.h"
+#include "engine/core/raw.h"
+#include "engine/core/replay.h"
+#include "engine/kernel/process.h"
+#include "engine/kernel/signals.h"
+#include "engine/kernel/table.h"
+#include "engine/translate/decode.h"
+#include "engine/translate/translate.h"
+#include "engine/translate/watch.h"
+
+/* ---- faults ---- */
+
+static void deliver_fault(struct task *t)
+{
+    if (engine.mode == ENGINE_REPLAY)
+        replay_fault(t);
+    else
+        signals_deliver_fault(t);
+}
+
+/* The guest jumped to memory that it may not execute. */
+static void raise_fetch_fault(struct task *t, uint64_t pc)
+{
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    bool mapped = space_find(&engine.space, pc) != NULL;
+    info.si_signo = SIGSEGV;
+    info.si_code = mapped ? SEGV_ACCERR : SEGV_MAPERR;
+    info.si_addr = (void *)pc;
+    memcpy(t->fault.siginfo, &info, sizeof t->fault.siginfo);
+    t->fault.trap = 14;
+    t->fault.error = mapped ? 0x15 : 0x14;
+    t->fault.cr2 = pc;
+    t->regs.rip = pc;
+    deliver_fault(t);
+}
+
+void dispatch_resume(struct task *t)
+{
+    struct block *b;
+    while (!(b = translate_block(t->regs.rip, ENTRY_PLAIN)))
+        raise_fetch_fault(t, t->regs.rip);
+    LOG(block, "enter %lx", (unsigned long)t->regs.rip);
+    t->resume = (uint64_t)(uintptr_t)cache_entry(b, ENTRY_PLAIN);
+}
+
+void exit_fault(struct task *t)
+{
+    siginfo_t info;
+    memcpy(&info, t->fault.siginfo, sizeof info);
+    LOG(signal, "fault: signal %d code %d at %lx, address %p", info.si_signo, info.si_code, (unsigned long)t->regs.rip,
+        info.si_addr);
+    if (info.si_signo == SIGSEGV && (t->fault.error & 2) && watch_fault((uint64_t)info.si_addr)) {
+        uint8_t *code = translate_alone(t->regs.rip);
+        if (!code)
+            BUG("the instruction at 0x%lx wrote to its own page and cannot be fetched", (unsigned long)t->regs.rip);
+        t->resume = (uint64_t)(uintptr_t)code;
+        return;
+    }
+    deliver_fault(t);
+    dispatch_resume(t);
+}
+
+/* ---- transfers ---- */
+
+void exit_link(struct task *t)
+{
+    struct link *l = cache_link_by_number((uint32_t)t->exit_site);
+    uint64_t pc;
+    cache_stats.exits++;
+    if (l->kind == LINK_INLINE)
+        t->regs.gpr[GPR_RCX] = t->spill_rcx;
+    uint8_t *code = translate_follow_link(t, l->number, &pc);
+    LOG(block, "link to %lx", (unsigned long)pc);
+    if (code) {
+        t->resume = (uint64_t)(uintptr_t)code;
+        return;
+    }
+    if (l->entry != ENTRY_PLAIN)
+        t->budget--; /* the transfer itself happened */
+    raise_fetch_fault(t, pc);
+    dispatch_resume(t);
+}
+
+void exit_miss(struct task *t)
+{
+    cache_stats.misses++;
+    t->regs.gpr[GPR_RCX] = t->spill_rcx;
+    uint64_t pc = t->target;
+    LOG(block, "indirect to %lx", (unsigned long)pc);
+    struct block *b = translate_block(pc, ENTRY_INDIRECT);
+    if (!b) {
+        t->budget--;
+        raise_fetch_fault(t, pc);
+        dispatch_resume(t);
+        return;
+    }
+    if (!translate_options.single_block)
+        cache_fill_indirect(b);
+    t->resume = (uint64_t)(uintptr_t)cache_entry(b, ENTRY_COUNTED);
+}
+
+void exit_preempt(struct task *t)
+{
+    t->regs.rip = cache_block_by_number((uint32_t)t->exit_site)->pc;
+    if (engine.mode == ENGINE_REPLAY)
+        replay_preempt(t);
+    else if (t->pending)
+        signals_deliver_queued(t, 0);
+    else
+        BUG("the tick budget ran out at 0x%lx and no signal waits", (unsigned long)t->regs.rip);
+    dispatch_resume(t);
+}
+
+/* ---- instructions ---- */
+
+void exit_insn(struct task *t)
+{
+    struct insn in;
+    t->regs.rip = t->exit_pc;
+    if (decode_insn(&in, t->exit_pc, decode_room(t->exit_pc)) < 0)
+        BUG("an instruction at 0x%lx vanished", (unsigned long)t->exit_pc);
+    if (in.kind != INSN_NONDET)
+        event_unsupported("instruction at %#lx: %s", (unsigned long)in.pc, in.refused ? in.refused : "changed under us");
+    if (engine.mode == ENGINE_REPLAY)
+        replay_insn(t, &in);
+    else
+        nondet_record(t, &in);
+    dispatch_resume(t);
+}
+
+/* ---- system calls ---- */
+
+/* Pages with watched code would make the kernel refuse to write there. */
+static void open_buffers(const struct sys_call *c)
+{
+    if (!watch_count)
+        return;
+    switch (c->nr) {
+    case SYS_read:
+    case SYS_pread64:
+    case SYS_recvfrom:
+        watch_open(c->args[1], c->args[1] + c->args[2]);
+        break;
+    default:
+        break;
+    }
+}
+
+static int64_t perform(struct task *t, struct sys_call *c)
+{
+    const struct sys_row *row = c->nr < sys_table_count ? &sys_table[c->nr] : NULL;
+    if (row && (row->flags & SYS_TEMPMASK))
+        signals_note_temp_mask(t, c);
+    open_buffers(c);
+    if (row && (row->flags & SYS_BOTH))
+        return row->both(t, c);
+    int64_t result = sys_record(t, c);
+    if (result == -EFAULT && watch_count && !c->restart) {
+        watch_open(0, GUEST_HIGH);
+        t->effects.count = 0;
+        result = sys_record(t, c);
+    }
+    return result;
+}
+
+static void record_syscall(struct task *t)
+{
+    struct sys_call c;
+    t->call_pc = t->exit_pc - 2;
+    if (t->pending) {
+        t->regs.rip = t->call_pc;
+        signals_deliver_queued(t, EVF_ENTRY);
+        return;
+    }
+    syscall_from_regs(t, &c);
+    uint32_t hash = regs_hash(&t->regs, t->call_pc);
+    event_entered(t, &c, t->call_pc, hash);
+    const char *name = sys_name(c.nr);
+    LOG(syscall, "%s (%u) (%lx, %lx, %lx, %lx, %lx, %lx) at %lx", name ? name : "call", c.nr, (unsigned long)c.args[0], (unsigned long)c.args[1],
+        (unsigned long)c.args[2], (unsigned long)c.args[3], (unsigned long)c.args[4], (unsigned long)c.args[5],
+        (unsigned long)t->call_pc);
+    c.result = perform(t, &c);
+    LOG(syscall, "%s = %ld%s, %u effects", name ? name : "call", (long)c.result, c.restart ? " (to be restarted)" : "", t->effects.count);
+    if (c.restart) {
+        event_returned();
+        t->effects.count = t->maps_used = t->maps_count = 0;
+        t->regs.rip = t->call_pc;
+        signals_deliver_queued(t, EVF_ENTRY);
+        return;
+    }
+    bool replaced = false;
+    if (process_published())
+        replaced = c.nr == SYS_execve || c.nr == SYS_execveat;
+    else
+        syscall_publish(t, &c, hash);
+    event_returned();
+    if (!replaced && c.nr != SYS_rt_sigreturn)
+        syscall_to_regs(t, c.result);
+    if (!t->pending)
+        t->temp_mask_set = false;
+}
+
+void exit_syscall(struct task *t)
+{
+    t->regs.rip = t->exit_pc;
+    if (engine.mode == ENGINE_REPLAY) {
+        replay_syscall(t);
+    } else {
+        if (!t->called)
+            record_syscall(t);
+        t->called = false;
+        if (t->pending)
+            signals_deliver_queued(t, EVF_EXIT);
+    }
+    dispatch_resume(t);
+}

@@ -1,0 +1,50 @@
+/*
+ * event.h: builds events and publishes them in the space's ring.
+ *
+ * An event is built up in the task (effects, maps) and then published with one call. All of this is FAST (general
+ * registers only, raw system calls) except what says otherwise.
+ */
+#ifndef CLIO_ENGINE_EVENT_H
+#define CLIO_ENGINE_EVENT_H
+
+#include "engine/core/engine.h"
+
+/* Ticks are counted down from here after every event, in record and in replay alike, so that even dead flags agree. */
+#define BUDGET_FULL (1ll << 62)
+
+static inline uint64_t task_ticks(const struct task *t)
+{
+    return (uint64_t)(t->tick_base - t->budget);
+}
+
+static inline void task_reset_ticks(struct task *t)
+{
+    t->budget = t->tick_base = BUDGET_FULL;
+}
+
+struct event_head { /* what an event says besides its effects and maps */
+    uint16_t kind, flags, nr;
+    uint64_t pc;
+    int64_t result;
+    uint32_t hash;
+    const void *own; /* the kind's own part */
+    uint32_t own_size;
+};
+
+/* Hash of the general registers, pc and fs base: what every event carries. */
+uint32_t regs_hash(const struct trace_regs *regs, uint64_t pc);
+
+/* Publishes the event with the task's effects and maps, forgets those, and starts the tick count anew. */
+void event_publish(struct task *t, const struct event_head *head);
+
+/* Says in the ring that the guest is inside a call, for whoever finds it dead; and that it is not. */
+void event_entered(struct task *t, const struct sys_call *c, uint64_t pc, uint32_t hash);
+void event_returned(void);
+
+/* A record of the tasks substream; body of `size` bytes, multiple of 8. */
+void event_record(const struct trace_record *record);
+
+/* REC_END. Not FAST. */
+void event_end(enum trace_end_why why, int status, const char *text);
+
+#endif

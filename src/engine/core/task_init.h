@@ -1,0 +1,9 @@
+/* task_init.h: makes the process's task and points gs at it. */
+#ifndef CLIO_ENGINE_TASK_INIT_H
+#define CLIO_ENGINE_TASK_INIT_H
+
+#include "engine/core/engine.h"
+
+struct task *task_init(void);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * signals.h: the guest's signals: dispositions, masks, frames.
+ *
+ * The guest's mask is kept in the kernel (less the signals that instructions raise), so the kernel's own choices stay
+ * right; dispositions are kept here, with one host handler in the kernel for everything the guest handles or would die
+ * of. A signal reaches the guest as an EV_SIGNAL at a recorded moment.
+ */
+#ifndef CLIO_ENGINE_KERNEL_SIGNALS_H
+#define CLIO_ENGINE_KERNEL_SIGNALS_H
+
+#include "engine/core/engine.h"
+
+int64_t rec_rt_sigaction(struct task *t, struct sys_call *c);
+int64_t rec_rt_sigprocmask(struct task *t, struct sys_call *c);
+int64_t rec_sigaltstack(struct task *t, struct sys_call *c);
+int64_t rec_rt_sigsuspend(struct task *t, struct sys_call *c);
+int64_t both_rt_sigreturn(struct task *t, struct sys_call *c);
+
+/* Recording: takes over the dispositions and mask that the process was started with. */
+void signals_begin(struct task *t);
+/* What a successful exec does to dispositions and the alternate stack. */
+void signals_exec(struct task *t);
+
+/* Recording: delivers t->queued at t->regs.rip. `flags`: EVF_ENTRY, EVF_EXIT or 0 (after a counted tick). */
+void signals_deliver_queued(struct task *t, uint16_t flags);
+/* Recording: the instruction at t->regs.rip raised t->fault. */
+void signals_deliver_fault(struct task *t);
+/* Before a call: remembers the mask that a SYS_TEMPMASK call installs while it sleeps. */
+void signals_note_temp_mask(struct task *t, const struct sys_call *c);
+/* Ends the process as killed by signo: REC_END, then the kernel's default action, without a core file. */
+_Noreturn void signals_die(int signo);
+
+#endif

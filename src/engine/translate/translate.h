@@ -1,0 +1,43 @@
+/*
+ * translate.h: guest code to code cache, and back from a code address to precise guest state.
+ */
+#ifndef CLIO_TRANSLATE_TRANSLATE_H
+#define CLIO_TRANSLATE_TRANSLATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/translate/cache.h"
+
+struct task;
+
+struct translate_options {
+    bool single_block; /* never link: every block ends in the dispatcher */
+    bool instrument;   /* log executions and writes for a chronicle */
+};
+extern struct translate_options translate_options;
+
+void translate_init(void);
+
+/* The valid block at guest pc, translated if needed. NULL: pc cannot be executed (fetch fault). */
+struct block *translate_block(uint64_t pc, enum entry first_wanted);
+
+/*
+ * Handles a link's exit: finds or makes its target and links it. Returns the code address to go on at, or 0 when
+ * the target cannot be executed (*pc tells which).
+ */
+uint8_t *translate_follow_link(struct task *t, uint32_t link_number, uint64_t *pc);
+
+/*
+ * Maps a host pc inside the cache, where the guest was interrupted by a fault, to the guest pc of the instruction and
+ * restores into regs[] (gprs as the host had them) registers held in slots. Returns 0, or -1 when it is in no block.
+ */
+int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64_t *gprs);
+
+/* The guest instruction at pc runs alone in a block that does not watch its own page (it writes to it). */
+uint8_t *translate_alone(uint64_t pc);
+
+/* Exactly the first `limit` instructions at pc, then an exit with exit_pc set (for stopping at a step). */
+uint8_t *translate_steps(uint64_t pc, uint32_t limit);
+
+#endif
