@@ -11,13 +11,10 @@
 #include "engine/kernel/effects.h"
 #include "engine/kernel/files.h"
 #include "engine/kernel/memory.h"
+#include "engine/kernel/process.h"
 #include "engine/kernel/procview.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
-
-/* Functions of process.c. */
-sys_record_fn both_fork, both_vfork, both_clone, both_clone3, both_execve, both_execveat, both_exit,
-    both_exit_group, both_arch_prctl, rec_set_tid_address, rec_set_robust_list;
 
 /* ---- words of a row ---- */
 
