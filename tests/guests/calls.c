@@ -34,7 +34,7 @@ static uint64_t ackermann(uint64_t m, uint64_t n)
 /* Function-like code in assembly. */
 asm(".text\n"
     "ret_imm: mov 8(%rsp), %rax\n add 16(%rsp), %rax\n ret $16\n"
-    "double_return: add $8, %rsp\n ret\n"              /* returns to its caller's caller */
+    "double_return: add $8, %rsp\n ret\n" /* returns to its caller's caller */
     "calls_double: call double_return\n mov $-1, %rax\n ret\n"
     "retpoline: call 1f\n2: pause\n lfence\n jmp 2b\n1: mov %rdi, (%rsp)\n ret\n"
     "add7: lea 7(%rsi), %rax\n ret\n"
@@ -42,23 +42,29 @@ asm(".text\n"
     "push_ret: lea 1f(%rip), %rax\n push %rax\n ret\n ud2\n1: mov $77, %eax\n ret\n"
     "jmp_mem: lea 1f(%rip), %rax\n push %rax\n jmp *(%rsp)\n ud2\n1: pop %rax\n mov $78, %eax\n ret\n"
     "call_mem: lea add7(%rip), %rax\n push %rax\n push %rax\n call *8(%rsp)\n add $16, %rsp\n ret\n"
-    "call_rsp: push %rbx\n mov %rsp, %rbx\n lea add7(%rip), %rax\n push %rax\n call *(%rsp)\n mov %rbx, %rsp\n pop %rbx\n ret\n"
-    "ret_changed: lea 1f(%rip), %rax\n xchg %rax, (%rsp)\n mov %rax, %rdx\n ret\n ud2\n1: push %rdx\n mov $79, %eax\n ret\n"
+    "call_rsp: push %rbx\n mov %rsp, %rbx\n lea add7(%rip), %rax\n push %rax\n call *(%rsp)\n mov %rbx, "
+    "%rsp\n pop %rbx\n ret\n"
+    "ret_changed: lea 1f(%rip), %rax\n xchg %rax, (%rsp)\n mov %rax, %rdx\n ret\n ud2\n1: push %rdx\n mov "
+    "$79, %eax\n ret\n"
     "rep_ret: mov %rdi, %rax\n rep ret\n"
     "bnd_ret: mov %rdi, %rax\n bnd ret\n"
-    "pop_odd: push %rsp\n pop %rax\n sub %rsp, %rax\n push (%rsp)\n pop %rdx\n cmp %rdx, (%rsp)\n setne %dl\n movzx %dl, %edx\n add %rdx, %rax\n ret\n");
+    "pop_odd: push %rsp\n pop %rax\n sub %rsp, %rax\n push (%rsp)\n pop %rdx\n cmp %rdx, (%rsp)\n setne "
+    "%dl\n movzx %dl, %edx\n add %rdx, %rax\n ret\n");
 uint64_t calls_double(void), retpoline(void *, uint64_t), call_pop(void), push_ret(void), jmp_mem(void);
-uint64_t call_mem(uint64_t, uint64_t), call_rsp(uint64_t, uint64_t), ret_changed(void), rep_ret(uint64_t), bnd_ret(uint64_t), pop_odd(void);
+uint64_t call_mem(uint64_t, uint64_t), call_rsp(uint64_t, uint64_t), ret_changed(void), rep_ret(uint64_t),
+    bnd_ret(uint64_t), pop_odd(void);
 uint64_t add7(uint64_t, uint64_t);
 
 static void shapes(void)
 {
     uint64_t r, sp1, sp2;
-    asm volatile("mov %%rsp, %[a]\n sub $128, %%rsp\n push $30\n push $12\n call ret_imm\n add $128, %%rsp\n mov %%rsp, %[b]\n"
+    asm volatile("mov %%rsp, %[a]\n sub $128, %%rsp\n push $30\n push $12\n call ret_imm\n add $128, %%rsp\n "
+                 "mov %%rsp, %[b]\n"
                  : "=a"(r), [a] "=&r"(sp1), [b] "=&r"(sp2)::"memory", "cc");
     ok(r == 42 && sp1 == sp2, "ret imm16");
     /* double_return skips the rest of calls_double */
-    asm volatile("mov $5, %%eax\n sub $128, %%rsp\n call calls_double\n add $128, %%rsp" : "=a"(r)::"memory", "cc");
+    asm volatile("mov $5, %%eax\n sub $128, %%rsp\n call calls_double\n add $128, %%rsp"
+                 : "=a"(r)::"memory", "cc");
     is(r, 5, "a return to the caller's caller");
     is(retpoline((void *)add7, 35), 42, "retpoline");
     is(call_pop(), 0, "call and pop sees the guest's own address");
@@ -75,7 +81,7 @@ static void shapes(void)
 /* A byte-code machine with computed goto. */
 static uint64_t machine(const uint8_t *code, uint64_t n)
 {
-    static void *const labels[] = { &&add, &&mul, &&rot, &&dec, &&end };
+    static void *const labels[] = {&&add, &&mul, &&rot, &&dec, &&end};
     uint64_t acc = 1;
     const uint8_t *pc = code;
     goto *labels[*pc++];
@@ -112,17 +118,28 @@ static uint64_t machine_reference(uint64_t n)
 __attribute__((noinline)) static int dense(int x)
 {
     switch (x) {
-    case 0: return 11;
-    case 1: return 7;
-    case 2: return 5;
-    case 3: return 3;
-    case 4: return 2;
-    case 5: return 13;
-    case 6: return 17;
-    case 7: return 19;
-    case 9: return 23;
-    case 12: return 29;
-    default: return -1;
+    case 0:
+        return 11;
+    case 1:
+        return 7;
+    case 2:
+        return 5;
+    case 3:
+        return 3;
+    case 4:
+        return 2;
+    case 5:
+        return 13;
+    case 6:
+        return 17;
+    case 7:
+        return 19;
+    case 9:
+        return 23;
+    case 12:
+        return 29;
+    default:
+        return -1;
     }
 }
 
@@ -132,9 +149,11 @@ __attribute__((noinline)) static int dense(int x)
         return x * (2 * n + 1) + n;                                                                          \
     }
 #define EIGHT(X, a) X(a##0) X(a##1) X(a##2) X(a##3) X(a##4) X(a##5) X(a##6) X(a##7)
-EIGHT(FUNCTION, 1) EIGHT(FUNCTION, 2) EIGHT(FUNCTION, 3) EIGHT(FUNCTION, 4)
+EIGHT(FUNCTION, 1)
+EIGHT(FUNCTION, 2) EIGHT(FUNCTION, 3) EIGHT(FUNCTION, 4)
 #define NAME(n) f##n,
-static uint64_t (*const table[])(uint64_t) = { EIGHT(NAME, 1) EIGHT(NAME, 2) EIGHT(NAME, 3) EIGHT(NAME, 4) };
+    static uint64_t (*const table[])(uint64_t) = {EIGHT(NAME, 1) EIGHT(NAME, 2) EIGHT(NAME, 3)
+                                                      EIGHT(NAME, 4)};
 
 static uint64_t polymorphic(int rounds, int step)
 {
@@ -157,7 +176,7 @@ int main(void)
     is(even(100000), 1, "mutual recursion");
     is(ackermann(2, 300), 603, "ackermann");
     shapes();
-    static const uint8_t code[] = { 0, 1, 2, 3, 4 };
+    static const uint8_t code[] = {0, 1, 2, 3, 4};
     ok(machine(code, 200000) == machine_reference(200000), "computed goto");
     int sum = 0;
     for (int i = -5; i < 2000; i++)

@@ -51,13 +51,13 @@ static bool expected(const char *cc, uint64_t f)
 
 static void conditions(void)
 {
-#define X(cc) { #cc, cond_##cc },
+#define X(cc) {#cc, cond_##cc},
     static const struct {
         const char *name;
         unsigned (*f)(uint64_t);
-    } all[] = { CONDITIONS(X) };
+    } all[] = {CONDITIONS(X)};
 #undef X
-    static const uint64_t bits[] = { CF, PF, ZF, SF, OF, AF };
+    static const uint64_t bits[] = {CF, PF, ZF, SF, OF, AF};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         int wrong = 0;
         for (unsigned m = 0; m < 64; m++) {
@@ -121,7 +121,8 @@ static void chains(void)
         sum >>= 64;
     }
     uint64_t carry = add_long(a, b, N);
-    ok(digest(DIGEST_START, a, sizeof a) == want && carry == (uint64_t)sum, "adc chain over a backward branch");
+    ok(digest(DIGEST_START, a, sizeof a) == want && carry == (uint64_t)sum,
+       "adc chain over a backward branch");
     uint64_t borrow = sub_long(a, b, N);
     ok(!memcmp(a, saved, sizeof a) && borrow == (uint64_t)sum, "sbb chain with dec and jnz undoes it");
 }
@@ -174,10 +175,12 @@ static void across_calls(void)
     ok(r == 3, "flags live across call, ret, jmp *reg");
     /* pushf sees all bits that were set, and popf sets them */
     uint64_t f;
-    asm volatile("sub $128, %%rsp\n push $0xed7\n popfq\n jmp 1f\n 1: pushfq\n pop %0\n cld\n add $128, %%rsp\n"
-                 : "=r"(f)::"cc", "memory");
+    asm volatile(
+        "sub $128, %%rsp\n push $0xed7\n popfq\n jmp 1f\n 1: pushfq\n pop %0\n cld\n add $128, %%rsp\n"
+        : "=r"(f)::"cc", "memory");
     is(f & 0xcd5, 0xcd5, "pushf after popf and a jump");
-    asm volatile("mov $0xd5, %%ah\n sahf\n jmp 1f\n1: lahf\n movzx %%ah, %%eax\n mov %%rax, %0" : "=r"(f)::"rax", "cc");
+    asm volatile("mov $0xd5, %%ah\n sahf\n jmp 1f\n1: lahf\n movzx %%ah, %%eax\n mov %%rax, %0"
+                 : "=r"(f)::"rax", "cc");
     is(f, 0xd7, "lahf after sahf");
 }
 

@@ -1,6 +1,6 @@
 /*
- * guest.h: what guest programs share. They print "ok N what" or "not ok N what (line)" through unbuffered writes, so
- * that output and its order survive forks and crashes, and end with finish().
+ * guest.h: what guest programs share. They print "ok N what" or "not ok N what (line)" through unbuffered
+ * writes, so that output and its order survive forks and crashes, and end with finish().
  */
 #ifndef CLIO_TESTS_GUEST_H
 #define CLIO_TESTS_GUEST_H
@@ -38,7 +38,8 @@ __attribute__((format(printf, 1, 2), unused)) static void say(const char *format
     }
 }
 
-__attribute__((format(printf, 3, 4), unused)) static bool check_at(bool good, int line, const char *format, ...)
+__attribute__((format(printf, 3, 4), unused)) static bool check_at(bool good, int line, const char *format,
+                                                                   ...)
 {
     char what[512];
     va_list args;

@@ -87,7 +87,8 @@ static void coroutines(void)
 }
 
 /* A coroutine switch as libraries write it: returns on another stack. */
-asm(".text\nswitch_to:\n push %rbp\n push %rbx\n push %r12\n mov %rsp, (%rdi)\n mov %rsi, %rsp\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
+asm(".text\nswitch_to:\n push %rbp\n push %rbx\n push %r12\n mov %rsp, (%rdi)\n mov %rsi, %rsp\n pop %r12\n "
+    "pop %rbx\n pop %rbp\n ret\n");
 void switch_to(void **save, void *to);
 static void *main_stack, *other_stack;
 static long ping;

@@ -36,26 +36,24 @@ static void between_calls(void)
 /* A loop in the page that increments the immediate of its own instruction on every round. */
 static void inside_loop(void)
 {
-    static const uint8_t code[] = {
-        0x31, 0xc0,                         /* xor eax, eax */
-        0xb9, 100, 0, 0, 0,                 /* mov ecx, 100 */
-        0x05, 0, 0, 0, 0,                   /* 7: add eax, imm32 */
-        0xff, 0x05, 0xf5, 0xff, 0xff, 0xff, /* inc dword [rip-11]: the imm32 at 8 (next is 19-1=18) */
-        0xff, 0xc9,                         /* dec ecx */
-        0x75, 0xf1,                         /* jnz 7 */
-        0xc3
-    };
+    static const uint8_t code[] = {0x31, 0xc0,                /* xor eax, eax */
+                                   0xb9, 100,  0,    0,    0, /* mov ecx, 100 */
+                                   0x05, 0,    0,    0,    0, /* 7: add eax, imm32 */
+                                   0xff, 0x05, 0xf5, 0xff, 0xff,
+                                   0xff,       /* inc dword [rip-11]: the imm32 at 8 (next is 19-1=18) */
+                                   0xff, 0xc9, /* dec ecx */
+                                   0x75, 0xf1, /* jnz 7 */
+                                   0xc3};
     memcpy(page, code, sizeof code);
     int32_t displacement = 8 - 18;
     memcpy(page + 14, &displacement, 4);
     page[21] = (uint8_t)(7 - 22);
     is(run(), 99 * 100 / 2, "a loop that patches itself");
     /* an instruction that patches the very next one */
-    static const uint8_t next[] = {
-        0xc6, 0x05, 0x01, 0, 0, 0, 42, /* mov byte [rip+1], 42: the immediate below */
-        0xb8, 1, 0, 0, 0,              /* mov eax, 1 */
-        0xc3
-    };
+    static const uint8_t next[] = {0xc6, 0x05, 0x01, 0, 0,
+                                   0,    42,               /* mov byte [rip+1], 42: the immediate below */
+                                   0xb8, 1,    0,    0, 0, /* mov eax, 1 */
+                                   0xc3};
     memcpy(page, next, sizeof next);
     is(run(), 42, "a store into the next instruction");
 }
@@ -84,7 +82,7 @@ static void by_the_kernel(void)
         if (i & 1) {
             read(p[0], page, 6);
         } else {
-            struct iovec v[2] = { { page, 3 }, { page + 3, 3 } };
+            struct iovec v[2] = {{page, 3}, {page + 3, 3}};
             readv(p[0], v, 2);
         }
         bad += run() != 1000 + i;
@@ -93,7 +91,8 @@ static void by_the_kernel(void)
     bad = 0;
     for (int i = 0; i < 50; i++) {
         munmap(page, 4096);
-        uint8_t *again = mmap(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        uint8_t *again = mmap(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         put_return(again, i);
         bad += again != page || run() != i;
     }
@@ -101,7 +100,9 @@ static void by_the_kernel(void)
     put_return(page, 5);
     run();
     uint8_t *moved = mremap(page, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, page + 0x100000);
-    put_return(mmap(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), 6);
+    put_return(
+        mmap(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+        6);
     ok(((int (*)(void))moved)() == 5 && run() == 6, "moved by mremap");
     madvise(page, 4096, MADV_DONTNEED);
     put_return(page + 16, 8);
@@ -141,7 +142,8 @@ int main(void)
 {
     /* the middle of a reservation, so that there is room beside it */
     uint8_t *room = mmap(NULL, 1 << 21, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    page = mmap(room + 0x10000, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    page = mmap(room + 0x10000, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     between_calls();
     inside_loop();
     protect_cycle();

@@ -1,4 +1,5 @@
-/* String instructions: rep and repne, both directions, zero counts, address-size prefixes, page boundaries. */
+/* String instructions: rep and repne, both directions, zero counts, address-size prefixes, page boundaries.
+ */
 // VARIANTS: o0 o2
 #include "guest.h"
 
@@ -66,7 +67,8 @@ static void scans(void)
     ok((uint8_t *)d == b + 7778 && z == 0 && above == (a[7777] > b[7777]), "repe cmpsb");
     /* a zero count leaves registers and flags alone */
     d = b, s = a, c = 0;
-    asm volatile("cmp %%eax, %%eax\n repe cmpsb\n setz %[z]" : "+D"(d), "+S"(s), "+c"(c), [z] "=r"(z)::"cc", "memory");
+    asm volatile("cmp %%eax, %%eax\n repe cmpsb\n setz %[z]"
+                 : "+D"(d), "+S"(s), "+c"(c), [z] "=r"(z)::"cc", "memory");
     ok(d == b && s == a && z == 1, "repe cmpsb of nothing keeps flags");
 }
 
@@ -110,7 +112,7 @@ static void faulting(void)
     uint8_t *p = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     guard = p + 8192;
     mprotect(guard, 4096, PROT_NONE);
-    struct sigaction sa = { .sa_sigaction = on_segv, .sa_flags = SA_SIGINFO };
+    struct sigaction sa = {.sa_sigaction = on_segv, .sa_flags = SA_SIGINFO};
     sigaction(SIGSEGV, &sa, NULL);
     void *d = p;
     long c = 1200;

@@ -1,6 +1,6 @@
 /* x87, SSE and AVX state: through calls, system calls, signals, forks, and in signal frames. */
 // VARIANTS: o2 static
-// FLAGS: -mavx2 -mfma -lm
+// FLAGS: -mavx2 -mfma -frounding-math -lm
 #include "guest.h"
 #include <fenv.h>
 #include <immintrin.h>
@@ -9,10 +9,12 @@
 #include <ucontext.h>
 
 /* Fills ymm0..15 with a pattern from seed, runs `what`, and returns how many of the 64 words changed. */
-#define LOAD(n) "vmovdqu " #n "*32(%[in]), %%ymm" #n "\n"
+#define LOAD(n)  "vmovdqu " #n "*32(%[in]), %%ymm" #n "\n"
 #define STORE(n) "vmovdqu %%ymm" #n ", " #n "*32(%[out])\n"
-#define ALL(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
-#define CLOBBER "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10", "ymm11", "ymm12", "ymm13", "ymm14", "ymm15"
+#define ALL(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define CLOBBER                                                                                              \
+    "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10", "ymm11",        \
+        "ymm12", "ymm13", "ymm14", "ymm15"
 static uint64_t in[64], out[64];
 
 static int changed(void)
@@ -44,7 +46,9 @@ static void over_syscall(void)
     is(bad, 0, "ymm registers survive system calls");
     /* a slow call with memory effects: openat, fstat */
     char path[] = "/";
-    struct { char bytes[256]; } st;
+    struct {
+        char bytes[256];
+    } st;
     bad = 0;
     for (uint64_t i = 0; i < 100; i++) {
         pattern(i);
@@ -61,7 +65,9 @@ static void over_syscall(void)
 static volatile sig_atomic_t hits;
 static void clobber(int sig)
 {
-    asm volatile("vpcmpeqd %%ymm0, %%ymm0, %%ymm0\n vmovdqa %%ymm0, %%ymm7\n vmovdqa %%ymm0, %%ymm15\n fldpi\n fstp %%st(0)\n" ::: CLOBBER);
+    asm volatile("vpcmpeqd %%ymm0, %%ymm0, %%ymm0\n vmovdqa %%ymm0, %%ymm7\n vmovdqa %%ymm0, %%ymm15\n "
+                 "fldpi\n fstp %%st(0)\n" ::
+                     : CLOBBER);
     volatile double x = 1.0 + hits;
     x = sqrt(x);
     hits++;
@@ -84,16 +90,16 @@ static void over_signals(void)
     /* asynchronous: in a loop without calls */
     signal(SIGALRM, clobber);
     hits = 0;
-    struct itimerval it = { { 0, 1000 }, { 0, 1000 } };
+    struct itimerval it = {{0, 1000}, {0, 1000}};
     setitimer(ITIMER_REAL, &it, NULL);
     pattern(7);
-    asm volatile(ALL(LOAD)
-                 "1: vpaddd %%ymm1, %%ymm2, %%ymm3\n vpsubd %%ymm1, %%ymm3, %%ymm4\n vpxor %%ymm4, %%ymm2, %%ymm5\n"
-                 "vptest %%ymm5, %%ymm5\n jnz 2f\n cmpl $20, %[hits]\n jl 1b\n 2:\n" ALL(STORE)
+    asm volatile(ALL(LOAD) "1: vpaddd %%ymm1, %%ymm2, %%ymm3\n vpsubd %%ymm1, %%ymm3, %%ymm4\n vpxor %%ymm4, "
+                           "%%ymm2, %%ymm5\n"
+                           "vptest %%ymm5, %%ymm5\n jnz 2f\n cmpl $20, %[hits]\n jl 1b\n 2:\n" ALL(STORE)
                  : [hits] "+m"(hits)
                  : [in] "r"(in), [out] "r"(out)
                  : "memory", "cc", CLOBBER);
-    it = (struct itimerval){ 0 };
+    it = (struct itimerval){0};
     setitimer(ITIMER_REAL, &it, NULL);
     bool same = true;
     for (int r = 0; r < 16; r++)
@@ -115,9 +121,9 @@ static void from_context(int sig, siginfo_t *info, void *context)
 
 static void in_frames(void)
 {
-    struct sigaction sa = { .sa_sigaction = from_context, .sa_flags = SA_SIGINFO };
+    struct sigaction sa = {.sa_sigaction = from_context, .sa_flags = SA_SIGINFO};
     sigaction(SIGUSR1, &sa, NULL);
-    uint32_t x[4] = { 0x11111111, 0x22222222, 0x33333333, 0x44444444 };
+    uint32_t x[4] = {0x11111111, 0x22222222, 0x33333333, 0x44444444};
     hits = 0;
     long nr = SYS_kill;
     asm volatile("movdqu (%[x]), %%xmm3\n syscall\n movdqu %%xmm3, (%[x])\n"
@@ -134,10 +140,10 @@ static void control(void)
     getppid();
     raise(SIGUSR2);
     volatile double one = 1, three = 3;
-    double down = one / three;
+    volatile double down = one / three;
     ok(fegetround() == FE_DOWNWARD, "rounding mode survives calls and signals");
     fesetround(FE_UPWARD);
-    double up = one / three;
+    volatile double up = one / three;
     fesetround(FE_TONEAREST);
     ok(up > down, "rounding mode counts");
     volatile long double ld = 1.0L / 3.0L;
