@@ -3,9 +3,9 @@
  * output is told from other files through duplicates; writes to mapped files become effects.
  */
 // LINK: src/engine/kernel/table.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
-// src/engine/kernel/generic.c LINK: src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
-// src/engine/kernel/procview.c LINK: src/engine/kernel/unknown.c src/engine/fast/effects.c
-// src/engine/fast/files.c
+// LINK: src/engine/kernel/generic.c src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
+// LINK: src/engine/kernel/procview.c src/engine/kernel/unknown.c
+// LINK: src/engine/fast/effects.c src/engine/fast/files.c
 #include <stddef.h>
 #include <stdint.h>
 

@@ -4,12 +4,13 @@
  * Calls are made for real on buffers in an arena filled with a pattern, with unmapped pages around it.
  * Afterwards each byte that changed must lie in an effect, each effect must lie in the arena, and at most
  * `slack` bytes may be covered that still hold the pattern (rows that claim more than the kernel wrote say so
- * here). Failing calls and buffers that end at an unmapped page are tested in the same way.
+ * here; one or two such bytes in a row are chance, as in a time). Failing calls and buffers that end at an
+ * unmapped page are tested in the same way.
  */
 // LINK: src/engine/kernel/table.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
-// src/engine/kernel/generic.c LINK: src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
-// src/engine/kernel/procview.c LINK: src/engine/kernel/unknown.c src/engine/fast/effects.c
-// src/engine/fast/files.c
+// LINK: src/engine/kernel/generic.c src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
+// LINK: src/engine/kernel/procview.c src/engine/kernel/unknown.c
+// LINK: src/engine/fast/effects.c src/engine/fast/files.c
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,7 +47,7 @@
 #include <sys/wait.h>
 #include <sys/xattr.h>
 
-enum { ARENA = 16 * 4096, FILL = 0xa5 };
+enum { ARENA = 16 * 4096, FILL = 0xa5, CHANCE = 3 };
 
 static uint8_t *arena; /* ARENA writable bytes; the pages before and after cannot be touched */
 static uint8_t before[ARENA], covered[ARENA];
@@ -76,13 +77,14 @@ static void cover(void)
 
 static void check(const char *what, int64_t result, long slack)
 {
-    long excess = 0;
+    long excess = 0, run = 0;
     cover();
     for (int i = 0; i < ARENA; i++) {
         if (arena[i] != before[i] && !covered[i])
             fail_msg("%s = %ld: byte %d was changed (%02x to %02x) and is not covered", what, (long)result, i,
                      before[i], arena[i]);
-        excess += covered[i] && arena[i] == FILL;
+        run = covered[i] && arena[i] == FILL ? run + 1 : 0;
+        excess += run == CHANCE ? CHANCE : run > CHANCE;
     }
     if (excess > slack)
         fail_msg("%s = %ld: %ld bytes too many are covered", what, (long)result, excess);
@@ -385,7 +387,7 @@ static void waiting_for_children(void **state)
     int pid = child(3);
     OK(CHECK(wait4, A(pid), A(arena), 0, A(arena + 64)));
     pid = child(4);
-    OK(CHECK_SLACK(4, waitid, P_PID, A(pid), A(arena + 512), WEXITED, A(arena + 1024)));
+    OK(CHECK_SLACK(6, waitid, P_PID, A(pid), A(arena + 512), WEXITED, A(arena + 1024)));
     fill();
     FAILS(ECHILD, CHECK_SLACK(28, wait4, A(-1), A(arena), 0, A(arena + 64)));
     FAILS(ECHILD, CHECK_SLACK(28, waitid, P_ALL, 0, A(arena + 512), WEXITED, A(arena + 1024)));
