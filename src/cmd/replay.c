@@ -159,7 +159,7 @@ static void choose(void)
     const struct clio_space_info *spaces;
     struct clio_error error;
     if (!clio_source_spaces(rep.source, &spaces, &rep.nmembers, &error))
-        die("%s", error.text);
+        note_damage(&error); /* what was found before it can be replayed */
     rep.members = calloc(rep.nmembers + 1, sizeof *rep.members);
     if (!rep.members)
         die("no memory for %zu spaces", rep.nmembers);
@@ -178,6 +178,8 @@ static void choose(void)
     }
     if (!found && rep.space)
         die("%s has no space %u; clio ps lists them", clio_source_path(rep.source), rep.space);
+    if (rep.nchosen == 0 && *rep.damage)
+        die("%s", rep.damage);
     if (rep.nchosen == 0)
         die("nothing was recorded in %s", clio_source_path(rep.source));
 }
