@@ -253,12 +253,17 @@ int cmd_query(int argc, char **argv)
     struct clio_chronicle *chronicle = clio_chronicle_open(o.database, &error);
     if (!chronicle)
         die("%s", error.text);
+    const struct clio_chronicle_info *info = clio_chronicle_info(chronicle);
+    struct symbols_map *maps = calloc(info->modules + 1, sizeof *maps);
+    for (size_t i = 0; maps && i < info->modules; i++)
+        maps[i] = answer_map(clio_chronicle_module_number(chronicle, i));
     struct answer_context c = {.chronicle = chronicle};
-    c.symbols = symbols_open(o.trace ?: clio_chronicle_info(chronicle)->trace);
+    c.symbols = maps ? symbols_open(o.trace ?: info->trace, maps, info->modules) : NULL;
     if (!c.symbols)
         die("query: no memory");
     int status = questions[q].ask(&c, chronicle, &o);
     symbols_close(c.symbols);
+    free(maps);
     clio_chronicle_close(chronicle);
     return status;
 }

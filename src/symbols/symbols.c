@@ -37,16 +37,21 @@ struct object { /* an ELF file */
 
 struct symbols {
     char *directory;
+    const struct symbols_map *maps; /* the caller's */
+    size_t nmaps;
     struct object *objects;
 };
 
-struct symbols *symbols_open(const char *directory)
+struct symbols *symbols_open(const char *directory, const struct symbols_map *maps, size_t nmaps)
 {
     struct symbols *s = calloc(1, sizeof *s);
     elf_version(EV_CURRENT);
-    if (s)
-        s->directory = strdup(directory);
-    if (s && s->directory)
+    if (!s)
+        return NULL;
+    s->directory = strdup(directory);
+    s->maps = maps;
+    s->nmaps = nmaps;
+    if (s->directory)
         return s;
     free(s);
     return NULL;
@@ -230,20 +235,49 @@ static struct object *object_of(struct symbols *s, const char *name)
 
 enum { PAGE = 4096 };
 
-/* Adds to a linked address to give a mapped one. */
-static bool bias_of(const struct object *o, const struct symbols_map *map, uint64_t *bias)
+/* What would have to be added to linked addresses if the map showed this segment; false when it cannot. */
+static bool bias_with(const GElf_Phdr *p, const struct symbols_map *map, uint64_t *bias)
 {
-    const GElf_Phdr *found = NULL;
+    uint64_t from = p->p_offset & ~(uint64_t)(PAGE - 1);
+    *bias = map->start - map->offset + p->p_offset - p->p_vaddr;
+    return p->p_filesz && map->offset >= from && map->offset < p->p_offset + p->p_filesz;
+}
+
+/* How many maps of the file some segment explains with this bias. */
+static size_t votes_for(const struct symbols *s, const struct object *o, uint64_t bias)
+{
+    size_t votes = 0;
+    for (size_t m = 0; m < s->nmaps; m++)
+        for (size_t i = 0; i < o->nloads && !strcmp(s->maps[m].file, o->name); i++) {
+            uint64_t other;
+            if (bias_with(&o->loads[i], &s->maps[m], &other) && other == bias) {
+                votes++;
+                break;
+            }
+        }
+    return votes;
+}
+
+/*
+ * What to add to a linked address to give a mapped one. Two segments may share a page of the file, so that a map
+ * fits both: then the other maps of the file decide.
+ */
+static bool bias_of(const struct symbols *s, const struct object *o, const struct symbols_map *map,
+                    uint64_t *bias)
+{
+    size_t best = 0;
+    bool found = false;
     for (size_t i = 0; i < o->nloads; i++) {
-        const GElf_Phdr *p = &o->loads[i];
-        uint64_t from = p->p_offset & ~(uint64_t)(PAGE - 1);
-        if (from == map->offset && p->p_filesz)
-            found = p;
-        else if (!found && map->offset >= from && map->offset < p->p_offset + p->p_filesz)
-            found = p;
+        uint64_t candidate;
+        if (!bias_with(&o->loads[i], map, &candidate))
+            continue;
+        size_t votes = votes_for(s, o, candidate);
+        if (found && votes <= best)
+            continue;
+        best = votes;
+        *bias = candidate;
+        found = true;
     }
-    if (found)
-        *bias = map->start - map->offset + found->p_offset - found->p_vaddr;
     return found;
 }
 
@@ -343,7 +377,7 @@ void symbols_lookup(struct symbols *s, const struct symbols_map *map, uint64_t a
     place->module = last_part(map->path);
     place->module_offset = address - map->start + map->offset;
     struct object *o = object_of(s, map->file);
-    if (!o || !o->elf || !bias_of(o, map, &bias))
+    if (!o || !o->elf || !bias_of(s, o, map, &bias))
         return;
     uint64_t value = place->module_offset = address - bias;
     add_frames(o, value, place);
@@ -362,7 +396,7 @@ bool symbols_find(struct symbols *s, const struct symbols_map *map, const char *
     uint64_t bias;
     struct object *o = object_of(s, map->file);
     const struct symbol *best = NULL;
-    if (!o || !o->elf || !bias_of(o, map, &bias))
+    if (!o || !o->elf || !bias_of(s, o, map, &bias))
         return false;
     for (size_t i = 0; i < o->nsymbols; i++) {
         const struct symbol *c = &o->symbols[i];

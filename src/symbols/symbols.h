@@ -37,8 +37,11 @@ struct symbols_place {
     uint64_t function_offset; /* from the start of the last frame's function, when that is known */
 };
 
-/* directory: the trace's, which has files/. NULL without memory. */
-struct symbols *symbols_open(const char *directory);
+/*
+ * directory: the trace's, which has files/. maps: all that are known of the process; they stay the caller's and must
+ * outlive the object. NULL without memory.
+ */
+struct symbols *symbols_open(const char *directory, const struct symbols_map *maps, size_t nmaps);
 void symbols_close(struct symbols *s);
 
 /* What is at an address of the map. Always fills in the module. */
