@@ -102,7 +102,7 @@ static void inlined_call(void **state)
     assert_string_equal(p.frames[0].function, "inner");
     assert_int_equal(p.frames[0].line, INNER_LINE);
     assert_string_equal(p.frames[1].function, "outer_function");
-    assert_int_equal(p.frames[1].line, OUTER_LINE + 2);
+    assert_int_equal(p.frames[1].line, OUTER_LINE + 1);
     assert_non_null(strstr(p.frames[1].file, "test_symbols.c"));
     assert_true(p.function_offset > 0 && p.function_offset < 100);
     symbols_close(s);
