@@ -138,9 +138,10 @@ static void describe_process(const struct space *s, const char *filename)
     char name[16] = {0};
     strncpy(name, base ? base + 1 : filename, 15);
     raw2(SYS_prctl, PR_SET_NAME, name);
+    uint64_t host_break = (uint64_t)(uintptr_t)sbrk(0); /* libc's malloc lives off the real one */
     struct prctl_mm_map m = {
         .start_code = GUEST_LOW, .end_code = GUEST_LOW + 1, .start_data = GUEST_LOW, .end_data = GUEST_LOW + 1,
-        .start_brk = s->brk_start, .brk = s->brk_start, .start_stack = s->arg_start,
+        .start_brk = host_break, .brk = host_break, .start_stack = s->arg_start,
         .arg_start = s->arg_start, .arg_end = s->arg_end, .env_start = s->env_start, .env_end = s->env_end,
         .auxv = (void *)s->auxv, .auxv_size = s->auxv_size, .exe_fd = (uint32_t)-1,
     };

@@ -416,6 +416,16 @@ void cache_invalidate_range(uint64_t start, uint64_t end)
         invalidate_page(page, start, end);
 }
 
+bool cache_lost(uint64_t pc)
+{
+    for (uint32_t i = 0; i < nblocks; i++) {
+        const struct block *b = cache_block_by_number(i);
+        if (b->valid && b->pc == pc)
+            return true;
+    }
+    return false;
+}
+
 void cache_flush(void)
 {
     LOG(xlate, "flush: %u blocks, %zu bytes of code", nblocks, (size_t)(cache_hot.p - (uint8_t *)CACHE_LOW));

@@ -101,6 +101,8 @@ struct block *cache_block_by_number(uint32_t number);
 bool cache_contains(uint64_t host_pc);
 /* The run of hot code that holds host_pc, or NULL. Async-signal-safe while guest code was interrupted. */
 const struct code_range *cache_range(uint64_t host_pc);
+/* True when some valid block starts at pc; looks at all of them. For VERIFY builds. */
+bool cache_lost(uint64_t pc);
 /* Forgets the blocks that hold guest code of [start, end). */
 void cache_invalidate_range(uint64_t start, uint64_t end);
 /* Forgets all code; blocks must not be used afterwards. */

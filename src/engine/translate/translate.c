@@ -372,6 +372,7 @@ struct block *translate_block(uint64_t pc, enum entry first_wanted)
     struct block *b = cache_find(pc);
     if (b)
         return b;
+    VERIFY(!cache_lost(pc), "a block at 0x%lx is valid but cannot be found", (unsigned long)pc);
     uint64_t room = decode_room(pc);
     if (!room)
         return NULL;
