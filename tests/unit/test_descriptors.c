@@ -4,7 +4,7 @@
  */
 // LINK: src/engine/kernel/table.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
 // LINK: src/engine/kernel/generic.c src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
-// LINK: src/engine/kernel/procview.c src/engine/kernel/unknown.c
+// LINK: src/engine/kernel/procview.c src/engine/kernel/unknown.c src/engine/kernel/limits.c
 // LINK: src/engine/fast/effects.c src/engine/fast/files.c
 #include <stddef.h>
 #include <stdint.h>
@@ -74,7 +74,9 @@ static void above_the_limit(void **state)
     getrlimit(RLIMIT_NOFILE, &low);
     assert_int_equal(low.rlim_cur, 256); /* the guest does not see that it was raised */
     struct rlimit up = {1024, old.rlim_max};
-    int h = hostfd_adopt(fd); /* its handle */
+    int h = 0; /* its handle */
+    while (hostfd(h) != fd)
+        h++;
     assert_int_equal(CALL(setrlimit, RLIMIT_NOFILE, A(&up)), 0);
     assert_true(hostfd(h) >= 1024); /* moved out of the larger range */
     assert_false(is_open(fd));
@@ -282,21 +284,9 @@ static void outputs(void **state)
         assert_int_equal(output_of(c), EVF_OUTERR);
     if (c >= 0)
         CALL(close, A(c));
-    char text[200];
-    assert_int_equal(files_save(text, sizeof text), 0);
-    assert_string_equal(text, "1=1,2=2,60=1");
     files_exec();
     assert_int_equal(output_of(60), 0);
-    assert_int_equal(files_restore(text), 0);
-    assert_int_equal(output_of(60), EVF_OUTPUT);
-    assert_int_equal(files_restore("1=1,x"), -EINVAL);
-    assert_int_equal(files_restore("1=9"), -EINVAL);
-    assert_int_equal(files_restore("99999=1"), -EINVAL);
-    assert_int_equal(files_restore("1=1,2=2"), 0);
-    assert_int_equal(files_save(text, 5), -ENOSPC);
-    assert_int_equal(files_restore(""), 0);
-    assert_int_equal(files_save(text, sizeof text), 0);
-    assert_string_equal(text, "");
+    assert_int_equal(output_of(1), EVF_OUTPUT);
     files_begin();
     close(60);
     close(a);
@@ -304,6 +294,20 @@ static void outputs(void **state)
     files_same(70, 1);
     assert_int_equal(CALL(close_range, 65, 80, 0), 0);
     assert_int_equal(output_of(70), 0);
+}
+
+/* Descriptors that `clio record` was started with may be its output too. */
+static void inherited_outputs(void **state)
+{
+    dup2(1, 20);
+    dup2(2, 21);
+    dup2(fresh(), 22);
+    files_begin();
+    assert_int_equal(output_of(20), EVF_OUTPUT);
+    assert_int_not_equal(output_of(21), 0); /* stderr may be stdout */
+    assert_int_equal(output_of(22), 0);
+    close(20), close(21), close(22), close(3);
+    files_begin();
 }
 
 static void bytes_that_are_never_in_memory(void **state)
@@ -322,6 +326,36 @@ static void bytes_that_are_never_in_memory(void **state)
     close(fd);
     for (int i = 0; i < 2; i++)
         close(p[i]), close(q[i]);
+}
+
+/* Limits on memory are told back as set and do not reach the kernel. */
+static void limits(void **state)
+{
+    struct rlimit *r = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), real;
+    fake_map(r, 4096, PROT_READ | PROT_WRITE, false);
+    r[0] = (struct rlimit){1000, 2000};
+    assert_int_equal(CALL(setrlimit, RLIMIT_AS, A(r)), 0);
+    getrlimit(RLIMIT_AS, &real);
+    assert_true(real.rlim_cur > 1000);
+    assert_int_equal(CALL(getrlimit, RLIMIT_AS, A(r + 1)), 0);
+    assert_int_equal(fake_task.effects.v[0].len, 16);
+    assert_int_equal(r[1].rlim_cur, 1000);
+    assert_int_equal(r[1].rlim_max, 2000);
+    r[0].rlim_cur = 500;
+    assert_int_equal(CALL(prlimit64, 0, RLIMIT_AS, A(r), A(r + 2)), 0);
+    assert_int_equal(r[2].rlim_cur, 1000);
+    assert_int_equal(CALL(prlimit64, A(getpid()), RLIMIT_AS, 0, A(r + 2)), 0);
+    assert_int_equal(r[2].rlim_cur, 500);
+    r[0].rlim_cur = 5000;
+    assert_int_equal(CALL(setrlimit, RLIMIT_AS, A(r)), -EINVAL);
+    assert_int_equal(CALL(setrlimit, RLIMIT_AS, 0), -EFAULT);
+    assert_int_equal(CALL(setrlimit, RLIMIT_AS, 8), -EFAULT);
+    assert_int_equal(CALL(getrlimit, RLIMIT_AS, 8), -EFAULT);
+    assert_int_equal(CALL(getrlimit, RLIMIT_DATA, A(r + 1)), 0);
+    assert_int_equal(r[1].rlim_max, RLIM_INFINITY);
+    munmap(r, 4096);
+    engine.space.count = 0;
+    fake_notes[0] = 0;
 }
 
 /* ---- mapped files ---- */
@@ -392,6 +426,8 @@ int main(void)
         T(listings),
         T(many),
         T(outputs),
+        T(inherited_outputs),
+        cmocka_unit_test(limits),
         cmocka_unit_test(bytes_that_are_never_in_memory),
         cmocka_unit_test(writes_to_mapped_files),
     };

@@ -3,12 +3,14 @@
  */
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
 #include "engine/core/raw.h"
 #include "engine/kernel/files.h"
 #include "engine/kernel/hostfd.h"
+#include "engine/kernel/limits.h"
 
 /* State of a descriptor. PLAIN: known not to be a regular file or block device; forgotten when it is closed.
  */
@@ -143,9 +145,26 @@ static void written_range(const struct sys_call *c, int fd, uint64_t *from, uint
         }
         break;
     }
+    case SYS_truncate:
     case SYS_ftruncate: /* bytes of the last page beyond the new end become zero */
         *from = c->args[1];
         break;
+    }
+}
+
+/* A file whose bytes [from, to) changed; they are asked for only when it is mapped. */
+static void add_file(struct task *t, const struct sys_call *c, const struct stat *st, int fd)
+{
+    uint64_t from, to;
+    bool ranged = false;
+    for (uint32_t i = 0; i < engine.space.count; i++) {
+        const struct vma *v = &engine.space.vmas[i];
+        if (!v->file || v->file->ino != st->st_ino || v->file->dev != st->st_dev)
+            continue;
+        if (!ranged)
+            written_range(c, fd, &from, &to);
+        ranged = true;
+        add_mapped(t, v, from, to);
     }
 }
 
@@ -157,21 +176,24 @@ void files_written(struct task *t, const struct sys_call *c, const struct sys_ro
         return;
     if (raw2(SYS_fstat, fd, &st))
         return;
-    if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) {
+    if (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode))
+        add_file(t, c, &st, fd);
+    else
         set_plain(fd);
-        return;
-    }
-    uint64_t from, to;
-    bool ranged = false;
-    for (uint32_t i = 0; i < engine.space.count; i++) {
-        const struct vma *v = &engine.space.vmas[i];
-        if (!v->file || v->file->ino != st.st_ino || v->file->dev != st.st_dev)
-            continue;
-        if (!ranged)
-            written_range(c, fd, &from, &to);
-        ranged = true;
-        add_mapped(t, v, from, to);
-    }
+}
+
+void after_truncate(struct task *t, struct sys_call *c)
+{
+    struct stat st;
+    if (!c->result && maps_data() && !raw2(SYS_stat, c->args[0], &st))
+        add_file(t, c, &st, -1);
+}
+
+/* ---- limits ---- */
+
+bool slow_getrlimit(const struct sys_call *c)
+{
+    return (uint32_t)c->args[0] == RLIMIT_AS || (uint32_t)c->args[0] == RLIMIT_DATA;
 }
 
 /* ---- listings of /proc/self/fd ---- */

@@ -1,14 +1,14 @@
 /*
- * files.c: calls on descriptors that need more than their row: hidden descriptors in the way, ranges, limits.
+ * files.c: calls on descriptors that need more than their row: hidden descriptors in the way, ranges,
+ * waiting.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <linux/kcmp.h>
 
 #include "engine/core/raw.h"
 #include "engine/kernel/files.h"
@@ -16,11 +16,24 @@
 
 /* ---- what leads to the recording's output ---- */
 
+/* Descriptors beyond the first three that a program may be started with and that are looked at. */
+enum { FILE_INHERITED = 64 };
+
+/* Both numbers were made from one another, as `2>&1` or a shell on a terminal does. Unknown counts as not. */
+static bool same_file(int a, int b)
+{
+    int pid = (int)raw0(SYS_getpid);
+    return raw5(SYS_kcmp, pid, pid, KCMP_FILE, a, b) == 0;
+}
+
 void files_begin(void)
 {
     memset(files_class, 0, sizeof files_class);
     files_class[1] = FILE_OUT;
     files_class[2] = FILE_ERR;
+    for (int fd = 0; fd < FILE_INHERITED; fd++)
+        if (fd != 1 && fd != 2 && !hostfd_is(fd))
+            files_class[fd] = same_file(fd, 1) ? FILE_OUT : same_file(fd, 2) ? FILE_ERR : 0;
 }
 
 void files_exec(void)
@@ -28,38 +41,6 @@ void files_exec(void)
     for (int fd = 0; fd < FILE_TRACKED; fd++)
         if (files_class[fd] && (raw2(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC))
             files_class[fd] = 0;
-}
-
-int files_save(char *text, size_t size)
-{
-    size_t used = 0;
-    for (int fd = 0; fd < FILE_TRACKED; fd++) {
-        unsigned output = files_output(fd);
-        if (output)
-            used += (size_t)snprintf(text + used, size - used, "%s%d=%u", used ? "," : "", fd, output);
-        if (used >= size)
-            return -ENOSPC;
-    }
-    if (!used)
-        snprintf(text, size, "%s", "");
-    return 0;
-}
-
-int files_restore(const char *text)
-{
-    memset(files_class, 0, sizeof files_class);
-    while (*text) {
-        int fd, used = 0;
-        unsigned output;
-        if (sscanf(text, "%d=%u%n", &fd, &output, &used) != 2 || fd < 0 || fd >= FILE_TRACKED || output < 1 ||
-            output > 2)
-            return -EINVAL;
-        files_class[fd] = (uint8_t)output;
-        text += used;
-        if (*text && *text++ != ',')
-            return -EINVAL;
-    }
-    return 0;
 }
 
 /* ---- numbers that are ours ---- */
@@ -181,23 +162,7 @@ int64_t rec_pselect6(struct task *t, struct sys_call *c)
     return rec_select(t, c);
 }
 
-/* ---- limits and options ---- */
-
-int64_t rec_setrlimit(struct task *t, struct sys_call *c)
-{
-    sys_generic(t, c, &sys_table[c->nr]);
-    if (!c->result && (uint32_t)c->args[0] == RLIMIT_NOFILE)
-        hostfd_settle();
-    return c->result;
-}
-
-int64_t rec_prlimit64(struct task *t, struct sys_call *c)
-{
-    sys_generic(t, c, &sys_table[c->nr]);
-    if (!c->result && c->args[2] && (uint32_t)c->args[1] == RLIMIT_NOFILE)
-        hostfd_settle();
-    return c->result;
-}
+/* ---- options ---- */
 
 int64_t rec_prctl(struct task *t, struct sys_call *c)
 {

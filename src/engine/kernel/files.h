@@ -26,20 +26,18 @@ void files_same(int fd, int from);
  */
 void files_written(struct task *t, const struct sys_call *c, const struct sys_row *row);
 
-/* At the start of a recording: 1 is stdout and 2 is stderr. */
+/* At the start of a recording: 1 is stdout, 2 is stderr, and so are other descriptors of the same open files.
+ */
 void files_begin(void);
 /* A program was executed: close-on-exec descriptors are gone. Call before they are, in the process that
  * executes. */
 void files_exec(void);
-/* For an exec by the kernel: the state as text ("1=1,2=2"), NUL-terminated; 0, or -ENOSPC. */
-int files_save(char *text, size_t size);
-/* Its reverse. Returns 0, or -EINVAL for text that files_save did not write. */
-int files_restore(const char *text);
-
 /* after-functions of rows. FAST. */
 void after_close(struct task *t, struct sys_call *c);
 void after_dup(struct task *t, struct sys_call *c);
 void after_dup2(struct task *t, struct sys_call *c);
+/* truncate has no descriptor. */
+void after_truncate(struct task *t, struct sys_call *c);
 void after_fcntl(struct task *t, struct sys_call *c);
 /* Leaves hidden descriptors out of a listing of /proc/self/fd. */
 void after_getdents(struct task *t, struct sys_call *c);
@@ -51,8 +49,7 @@ bool slow_dup2(const struct sys_call *c);
 bool slow_poll(const struct sys_call *c);
 bool slow_select(const struct sys_call *c);
 
-sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_poll, rec_ppoll, rec_select, rec_pselect6,
-    rec_setrlimit, rec_prlimit64, rec_prctl;
+sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_poll, rec_ppoll, rec_select, rec_pselect6, rec_prctl;
 
 /* prctl options that would act on the engine instead of the guest. FAST. */
 bool slow_prctl(const struct sys_call *c);

@@ -102,18 +102,6 @@ int hostfd_keep(int fd)
     return handle;
 }
 
-int hostfd_adopt(int fd)
-{
-    int handle = find(fd);
-    if (handle < 0)
-        handle = free_handle();
-    if (handle < 0)
-        return handle;
-    set(handle, fd);
-    raw3(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
-    return handle;
-}
-
 int hostfd(int handle)
 {
     return handle >= 0 && handle < HOSTFD_MAX ? hostfd_table.fd[handle] : -1;
@@ -160,13 +148,6 @@ void hostfd_settle(void)
     for (int i = 0; i < HOSTFD_MAX; i++)
         if (hostfd_table.fd[i] >= 0 && hostfd_table.fd[i] < base)
             move(i);
-}
-
-void hostfd_cloexec(bool on)
-{
-    for (int i = 0; i < HOSTFD_MAX; i++)
-        if (hostfd_table.fd[i] >= 0)
-            raw3(SYS_fcntl, hostfd_table.fd[i], F_SETFD, on ? FD_CLOEXEC : 0);
 }
 
 int hostfd_list(int *list)

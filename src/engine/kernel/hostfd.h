@@ -23,13 +23,8 @@ extern struct hostfd_table hostfd_table;
 int hostfd_keep(int fd);
 /* Where the descriptor of a handle is, or -1. */
 int hostfd(int handle);
-/* Takes a descriptor that is high already (inherited over exec) into the table. Returns its handle or -errno.
- */
-int hostfd_adopt(int fd);
 /* The limit of descriptors changed: moves ours out of the guest's range where that is possible. */
 void hostfd_settle(void);
-/* Sets or clears close-on-exec on all of them, for an exec by the kernel. */
-void hostfd_cloexec(bool on);
 /* Copies the hidden numbers, ascending, into list (HOSTFD_MAX of them at most). Returns how many. */
 int hostfd_list(int *list);
 

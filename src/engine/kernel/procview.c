@@ -20,7 +20,17 @@
 
 enum { PATH_ROOM = PATH_MAX + 64 };
 
-enum view { VIEW_NONE, VIEW_EXE, VIEW_MAPS, VIEW_CMDLINE, VIEW_ENVIRON, VIEW_AUXV, VIEW_FD };
+enum view {
+    VIEW_NONE,
+    VIEW_EXE,
+    VIEW_MAPS,
+    VIEW_CMDLINE,
+    VIEW_ENVIRON,
+    VIEW_AUXV,
+    VIEW_FD,
+    VIEW_MEM,
+    VIEW_HOST
+};
 
 struct seen {
     enum view view;
@@ -75,11 +85,10 @@ static struct seen classify_rest(const char *rest)
     static const struct {
         const char *name;
         enum view view;
-    } names[] = {{"exe", VIEW_EXE},
-                 {"maps", VIEW_MAPS},
-                 {"cmdline", VIEW_CMDLINE},
-                 {"environ", VIEW_ENVIRON},
-                 {"auxv", VIEW_AUXV}};
+    } names[] = {{"exe", VIEW_EXE},         {"maps", VIEW_MAPS},      {"cmdline", VIEW_CMDLINE},
+                 {"environ", VIEW_ENVIRON}, {"auxv", VIEW_AUXV},      {"mem", VIEW_MEM},
+                 {"smaps", VIEW_HOST},      {"numa_maps", VIEW_HOST}, {"smaps_rollup", VIEW_HOST},
+                 {"pagemap", VIEW_HOST},    {"map_files", VIEW_HOST}};
     struct seen s = {VIEW_NONE, -1};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(rest, names[i].name))
@@ -221,6 +230,11 @@ static int write_view(int fd, enum view view)
     }
 }
 
+static bool has_text(enum view view)
+{
+    return view == VIEW_MAPS || view == VIEW_CMDLINE || view == VIEW_ENVIRON || view == VIEW_AUXV;
+}
+
 /* Puts a file with the view's text in place of `fd`, the kernel's own file. Returns fd or -errno. */
 static int replace_by_view(int fd, enum view view, int flags)
 {
@@ -299,12 +313,19 @@ int64_t rec_open(struct task *t, struct sys_call *c)
         return c->result = -ENOENT;
     if (s.view == VIEW_EXE && !(flags & O_NOFOLLOW))
         return on_program(t, c);
+    if (s.view == VIEW_MEM && (flags & O_ACCMODE) != O_RDONLY) {
+        event_note("writing to /proc/self/mem cannot be recorded: the program was denied it");
+        return c->result = -EACCES;
+    }
     plain(t, c);
     if (c->restart || c->result < 0 || (flags & O_PATH))
         return c->result;
+    if (s.view == VIEW_HOST)
+        event_note(
+            "the program reads smaps, numa_maps, pagemap or map_files, which show the engine's memory too");
     if (s.view == VIEW_FD && (flags & O_ACCMODE) != O_RDONLY)
         files_same((int)c->result, s.fd);
-    else if (s.view != VIEW_NONE && s.view != VIEW_FD)
+    else if (has_text(s.view))
         c->result = replace_by_view((int)c->result, s.view, (int)flags);
     return c->result;
 }

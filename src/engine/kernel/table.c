@@ -10,6 +10,7 @@
 
 #include "engine/kernel/effects.h"
 #include "engine/kernel/files.h"
+#include "engine/kernel/limits.h"
 #include "engine/kernel/memory.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/procview.h"
@@ -132,7 +133,7 @@ const struct sys_row sys_table[] = {
     SEEN(73, flock, FDS(1)),
     SEEN(74, fsync, FDS(1)),
     SEEN(75, fdatasync, FDS(1)),
-    SEEN(76, truncate),
+    SEEN(76, truncate, AFTER(after_truncate)),
     ROW(77, ftruncate, SYS_WRITES, FDS(1), TO(0)),
     ROW(78, getdents, 0, FDS(1), OUTS(RESULT(1, 2)), AFTER(after_getdents)),
     ROW(79, getcwd, 0, OUTS(RESULT(0, 1))),
@@ -153,7 +154,7 @@ const struct sys_row sys_table[] = {
     SEEN(94, lchown),
     SEEN(95, umask),
     ROW(96, gettimeofday, 0, OUTS(FIXED(0, 16), FIXED(1, 8))),
-    ROW(97, getrlimit, 0, OUTS(FIXED(1, 16))),
+    ROW(97, getrlimit, 0, OUTS(FIXED(1, 16)), SLOW(slow_getrlimit, rec_getrlimit)),
     ROW(98, getrusage, 0, OUTS(FIXED(1, 144))),
     ROW(99, sysinfo, 0, OUTS(FIXED(0, 112))),
     ROW(100, times, 0, OUTS(FIXED(0, 32))),

@@ -1,0 +1,89 @@
+/*
+ * limits.c: resource limits of the guest that mean something else to the engine.
+ *
+ * RLIMIT_AS and RLIMIT_DATA count the engine's memory with the guest's, so a guest that lowers them would end
+ * at once. They are kept here, inherited by fork and exec, reported as set, and not enforced; a note says so.
+ * When the limit of descriptors changes, ours move out of the guest's range.
+ */
+#include <errno.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "engine/core/raw.h"
+#include "engine/kernel/hostfd.h"
+#include "engine/kernel/limits.h"
+
+static struct kept {
+    bool set;
+    struct rlimit value;
+} kept_as, kept_data;
+
+static struct kept *kept_limit(uint32_t resource)
+{
+    return resource == RLIMIT_AS ? &kept_as : resource == RLIMIT_DATA ? &kept_data : NULL;
+}
+
+static int64_t current(uint32_t resource, struct rlimit *value)
+{
+    const struct kept *k = kept_limit(resource);
+    if (!k->set)
+        return raw4(SYS_prlimit64, 0, resource, 0, value);
+    *value = k->value;
+    return 0;
+}
+
+/* Either address may be 0. */
+static int64_t keep(struct task *t, uint32_t resource, uint64_t new_at, uint64_t old_at)
+{
+    struct kept *k = kept_limit(resource);
+    struct rlimit new, old;
+    int64_t error = current(resource, &old);
+    if (error)
+        return error;
+    if (new_at) {
+        if (guest_read(&new, new_at, sizeof new))
+            return -EFAULT;
+        if (new.rlim_cur > new.rlim_max)
+            return -EINVAL;
+        if (new.rlim_max > old.rlim_max && geteuid())
+            return -EPERM;
+        if (new.rlim_cur != RLIM_INFINITY)
+            event_note("the program's limit on its memory is not enforced");
+        k->value = new;
+        k->set = true;
+    }
+    if (!old_at)
+        return 0;
+    if (!space_allows(&engine.space, old_at, sizeof old, 2) || guest_write(old_at, &old, sizeof old))
+        return -EFAULT;
+    effect_add(t, old_at, sizeof old);
+    return 0;
+}
+
+int64_t rec_getrlimit(struct task *t, struct sys_call *c)
+{
+    return c->result = keep(t, (uint32_t)c->args[0], 0, c->args[1]);
+}
+
+int64_t rec_setrlimit(struct task *t, struct sys_call *c)
+{
+    uint32_t resource = (uint32_t)c->args[0];
+    if (kept_limit(resource))
+        return c->result = c->args[1] ? keep(t, resource, c->args[1], 0) : -EFAULT;
+    sys_generic(t, c, &sys_table[c->nr]);
+    if (!c->result && resource == RLIMIT_NOFILE)
+        hostfd_settle();
+    return c->result;
+}
+
+int64_t rec_prlimit64(struct task *t, struct sys_call *c)
+{
+    uint32_t resource = (uint32_t)c->args[1];
+    bool own = !(int32_t)c->args[0] || (int32_t)c->args[0] == getpid();
+    if (own && kept_limit(resource))
+        return c->result = keep(t, resource, c->args[2], c->args[3]);
+    sys_generic(t, c, &sys_table[c->nr]);
+    if (own && !c->result && c->args[2] && resource == RLIMIT_NOFILE)
+        hostfd_settle();
+    return c->result;
+}
