@@ -182,6 +182,14 @@ static bool tail_passed(struct space_records *r)
     return true;
 }
 
+/* Whether there may be events below `head` that were not shown; certain once the ring was copied up to there.
+ */
+static bool unseen_events(const struct space_records *r, uint64_t head)
+{
+    return r->ring_to.position != head ||
+           r->substreams[STREAM_EVENTS].next < r->ring_to.records[STREAM_EVENTS];
+}
+
 /*
  * Looks into the ring after the events file was read to its end. LOOK_AGAIN: the file has grown, read it
  * first. LOOK_HOLE: the ring has given away positions that the file does not have.
@@ -197,12 +205,14 @@ static enum look look_into_ring(struct space_records *r)
     uint64_t head = ring_view_head(&r->ring);
     if (tail_passed(r))
         return LOOK_AGAIN;
-    if (head <= from.position)
+    if (head <= from.position || !unseen_events(r, head))
         return LOOK_NOTHING;
     bool copied = ring_view_copy(&r->ring, from.position, head, &r->ring_bytes, &r->ring_capacity, &r->error);
     if (tail_passed(r))
         return LOOK_AGAIN;
-    return copied && sort_ring_bytes(r, &from, head) ? LOOK_RECORDS : LOOK_ERROR;
+    if (!copied || !sort_ring_bytes(r, &from, head))
+        return LOOK_ERROR;
+    return unseen_events(r, head) ? LOOK_RECORDS : LOOK_NOTHING;
 }
 
 /* ---- the interface ---- */
