@@ -63,6 +63,10 @@ void exit_fault(struct task *t)
     LOG(signal, "fault: signal %d code %d at %lx, address %p", info.si_signo, info.si_code, (unsigned long)t->regs.rip,
         info.si_addr);
     if (info.si_signo == SIGSEGV && (t->fault.error & 2) && watch_fault((uint64_t)info.si_addr)) {
+        if (translate_options.instrument) { /* the log counts whole blocks: this one runs to its end */
+            t->resume = t->fault.host_pc;
+            return;
+        }
         uint8_t *code = translate_alone(t->regs.rip);
         if (!code)
             BUG("the instruction at 0x%lx wrote to its own page and cannot be fetched", (unsigned long)t->regs.rip);

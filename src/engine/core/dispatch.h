@@ -11,6 +11,7 @@ void exit_preempt(struct task *t);
 void exit_insn(struct task *t);
 void exit_miss(struct task *t);
 void exit_log_full(struct task *t);
+void exit_log_store(struct task *t);
 void exit_syscall(struct task *t);
 void exit_fault(struct task *t);
 /* FAST. False: exit_syscall must go on. */

@@ -66,6 +66,7 @@ entry_begin:
     SLOW_STUB stub_insn, exit_insn
     SLOW_STUB stub_miss, exit_miss
     SLOW_STUB stub_log_full, exit_log_full
+    SLOW_STUB stub_log_store, exit_log_store
 
     .globl stub_syscall
 stub_syscall:

@@ -331,7 +331,7 @@ static void go_on(struct task *t)
 
 void replay_preempt(struct task *t)
 {
-    if (stop_reached(t))
+    if (stop_reached(t, is_preempting(next.event) ? next.event->ticks : 0))
         return;
     struct observed o = {EV_SIGNAL, t->regs.rip, task_ticks(t), regs_hash(&t->regs, t->regs.rip), 0, false, NULL};
     check(t, &o);

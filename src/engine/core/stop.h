@@ -27,10 +27,18 @@ uint32_t stop_becomes(uint32_t space, uint64_t event);
 
 /* After event `done` was replayed and the next one (number next) is known: may shorten the budget. */
 void stop_set_budget(struct task *t, uint64_t done, uint64_t next);
-/* The budget ran out: true when that was the interval's doing; dispatch goes on at the same pc. */
-bool stop_reached(struct task *t);
+/*
+ * The budget ran out. event_tick: at which the event to come preempts, or 0. True when nothing but the interval wanted it;
+ * the guest goes on at the same pc.
+ */
+bool stop_reached(struct task *t, uint64_t event_tick);
 /* An event is being replayed: its memory and mapping changes have been made. */
 void stop_event(struct task *t, const struct trace_item *item);
+/* The log buffer is full; a store of which only the host knows the extent; a block was translated. */
+void stop_flush_log(struct task *t);
+void stop_log_range(struct task *t, uint32_t index, uint64_t address, uint64_t size);
+struct chron_block;
+void stop_describe_block(const struct chron_block *block);
 /* The space's records end. */
 void stop_at_end(void);
 

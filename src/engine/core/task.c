@@ -38,6 +38,7 @@ AT(tick_base, TASK_TICK_BASE);
 AT(xsave_mask, TASK_XSAVE_MASK);
 AT(log_spill, TASK_LOG_SPILL);
 AT(log_flags, TASK_LOG_FLAGS);
+AT(stub_log_store, TASK_STUB_LOG_STORE);
 AT(regs, TASK_REGS);
 AT(regs.rip, TASK_RIP);
 AT(regs.rflags, TASK_RFLAGS);
@@ -47,7 +48,8 @@ _Static_assert(offsetof(struct sys_call, nr) == CALL_NR && offsetof(struct sys_c
                    offsetof(struct sys_call, result) == CALL_RESULT && offsetof(struct sys_call, restart) == CALL_RESTART,
                "struct sys_call as entry.S knows it");
 
-extern const char stub_link[], stub_preempt[], stub_syscall[], stub_insn[], stub_miss[], stub_log_full[];
+extern const char stub_link[], stub_preempt[], stub_syscall[], stub_insn[], stub_miss[], stub_log_full[],
+    stub_log_store[];
 
 struct engine engine;
 
@@ -85,6 +87,7 @@ struct task *task_init(void)
     t->stub_insn = address_of(stub_insn);
     t->stub_miss = address_of(stub_miss);
     t->stub_log_full = address_of(stub_log_full);
+    t->stub_log_store = address_of(stub_log_store);
     t->tid = (int)raw0(SYS_gettid);
     __asm__ volatile("rdfsbase %0" : "=r"(t->host_fs));
     __asm__ volatile("wrgsbase %0" : : "r"(t));

@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "engine/core/engine.h"
 #include "engine/translate/decode.h"
+#include "engine/translate/instrument.h"
+#include "engine/translate/translate.h"
 
 enum { CHUNK = 1024, CHUNKS_MAX = 4096, PAGE_HASH = 4096, ROOM_NEEDED = 64 * 1024 };
 
@@ -222,6 +224,8 @@ void cache_emit_counted(struct code *c, struct block *b)
         emit_gs_modrm(c, 5, TASK_BUDGET);
         emit8(c, 1);
         emit_jcc(c, 8, stub); /* js */
+        if (translate_options.instrument)
+            instrument_counted(c);
         return;
     }
     /* The phases of this sequence are known to host signals: preempt_live_phase in core/hostsig.c. */
@@ -237,6 +241,8 @@ void cache_emit_counted(struct code *c, struct block *b)
     emit8(c, 14);
     emit_load_slot(c, GPR_RCX, TASK_SPILL_RCX);
     emit_jmp(c, stub);
+    if (translate_options.instrument)
+        instrument_counted(c);
 }
 
 void cache_emit_indirect_check(struct code *c, struct block *b)

@@ -152,6 +152,12 @@ int decode_insn(struct insn *in, uint64_t pc, uint64_t room)
     return 0;
 }
 
+int decode_operands(const struct insn *in, ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT])
+{
+    ZydisDecodedInstruction z;
+    return ZYAN_FAILED(ZydisDecoderDecodeFull(&decoder, in->bytes, in->length, &z, ops)) ? -1 : z.operand_count;
+}
+
 /* True when the flags Zydis calls modified may in fact be left alone (a shift by 0, a rep that does nothing). */
 static bool writes_maybe(const struct insn *in)
 {

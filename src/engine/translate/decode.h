@@ -47,6 +47,9 @@ void decode_init(void);
  */
 int decode_insn(struct insn *in, uint64_t pc, uint64_t room);
 
+/* The operands of a decoded instruction. Returns how many, or -1. */
+int decode_operands(const struct insn *in, ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT]);
+
 /* True when some of the arithmetic flags may be read before they are written, from guest pc on. Conservative. */
 bool decode_flags_live(uint64_t pc);
 

@@ -1,7 +1,335 @@
+/*
+ * instrument.c: see instrument.h.
+ *
+ * All added code is free of flags: it adds with lea, tests with sarx and jrcxz, and keeps rax and rcx in
+ * TASK_LOG_SPILL. The log buffer lies at a constant address, so its limit is a constant, too.
+ *
+ * A store is logged after the instruction: its address is computed before (TASK_EA; the operand's registers may be
+ * overwritten by it), its bytes are read back after. Stores whose extent only running shows (rep strings), and odd
+ * sizes, are logged by the host (exit_log_store).
+ */
 #include "engine/translate/instrument.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/error.h"
+#include "chronicle/log.h"
 #include "engine/core/dispatch.h"
-void instrument_block(struct code *c, struct block *b){}
-bool instrument_before(struct code *c, const struct insn *in, struct write_site *site){return false;}
-void instrument_after(struct code *c, const struct write_site *site, uint32_t index){}
-void instrument_describe(const struct block *b){}
-void exit_log_full(struct task *t){}
+#include "engine/core/engine.h"
+#include "engine/core/stop.h"
+#include "engine/translate/decode.h"
+
+enum { BLOCK_WORDS_MAX = 1 + BLOCK_INSNS_MAX * 10 };
+
+static uint64_t next_number; /* of blocks in the chronicle */
+
+void instrument_begin(struct task *t)
+{
+    uint64_t size = INSTRUMENT_LOG_HIGH - INSTRUMENT_LOG_LOW;
+    void *p = mmap((void *)INSTRUMENT_LOG_LOW, size, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (p != (void *)INSTRUMENT_LOG_LOW)
+        die("cannot reserve memory for the chronicle's log");
+    t->log_pointer = INSTRUMENT_LOG_LOW;
+    t->log_flags = (uint64_t)LOG_BLOCK << LOG_KIND_SHIFT;
+    next_number = 0;
+}
+
+/* ---- pieces of code ---- */
+
+static void save_two(struct code *c)
+{
+    emit_store_slot(c, TASK_LOG_SPILL, GPR_RAX);
+    emit_store_slot(c, TASK_LOG_SPILL + 8, GPR_RCX);
+}
+
+static void restore_two(struct code *c)
+{
+    emit_load_slot(c, GPR_RAX, TASK_LOG_SPILL);
+    emit_load_slot(c, GPR_RCX, TASK_LOG_SPILL + 8);
+}
+
+/* mov [rcx + disp8], rax */
+static void emit_put(struct code *c, int disp)
+{
+    emit_bytes(c, "\x48\x89\x41", 3);
+    emit8(c, (unsigned)disp & 0xff);
+}
+
+/* lea dst, [base + index*scale + disp] of 64-bit registers; base or index may be -1 */
+static void emit_lea(struct code *c, unsigned dst, int base, int index, unsigned scale, int32_t disp, bool narrow)
+{
+    unsigned rex = (narrow ? 0x40 : 0x48) | (dst >> 3) << 2;
+    unsigned b = base < 0 ? 5 : (unsigned)base, i = index < 0 ? 4 : (unsigned)index;
+    rex |= (i >> 3) << 1 | (base < 0 ? 0 : b >> 3);
+    emit8(c, rex);
+    emit8(c, 0x8d);
+    emit8(c, (base < 0 ? 0x00 : 0x80) | (dst & 7) << 3 | 4);
+    unsigned log2 = scale == 8 ? 3 : scale == 4 ? 2 : scale == 2 ? 1 : 0;
+    emit8(c, log2 << 6 | (i & 7) << 3 | (b & 7));
+    emit32(c, (uint32_t)disp);
+}
+
+/* sarx rcx, rcx, rax */
+static void emit_sarx(struct code *c)
+{
+    emit_bytes(c, "\xc4\xe2\xfa\xf7\xc9", 5);
+}
+
+/* ---- blocks ---- */
+
+void instrument_block(struct code *c, struct block *b)
+{
+    save_two(c);
+    emit_load_slot(c, GPR_RCX, TASK_LOG_POINTER);
+    emit_mov_imm(c, GPR_RAX, 63);
+    emit_lea_add(c, GPR_RCX, -(int32_t)(INSTRUMENT_LOG_HIGH - 8 * BLOCK_WORDS_MAX));
+    emit_sarx(c); /* 0 when the rest might not suffice, else -1 */
+    emit8(c, 0xe3);
+    emit8(c, 2);
+    emit8(c, 0xeb);
+    uint8_t *over = c->p;
+    emit8(c, 0);
+    restore_two(c);
+    emit_set_slot(c, TASK_EXIT_SITE, b->number);
+    emit_jmp_slot(c, TASK_STUB_LOG_FULL);
+    *over = (uint8_t)(c->p - over - 1);
+    emit_load_slot(c, GPR_RCX, TASK_LOG_POINTER);
+    emit_load_slot(c, GPR_RAX, TASK_LOG_FLAGS);
+    emit_lea_add(c, GPR_RAX, (int32_t)next_number);
+    emit_put(c, 0);
+    emit8(c, 0x65); /* mov dword gs:[log_flags + 4], block without tick */
+    emit8(c, 0xc7);
+    emit_gs_modrm(c, 0, TASK_LOG_FLAGS + 4);
+    emit32(c, (uint32_t)LOG_BLOCK << 24);
+    emit_lea_add(c, GPR_RCX, 8);
+    emit_store_slot(c, TASK_LOG_POINTER, GPR_RCX);
+    restore_two(c);
+}
+
+void instrument_counted(struct code *c)
+{
+    emit8(c, 0x65); /* mov dword gs:[log_flags + 4], block with tick */
+    emit8(c, 0xc7);
+    emit_gs_modrm(c, 0, TASK_LOG_FLAGS + 4);
+    emit32(c, (uint32_t)((((uint64_t)LOG_BLOCK << LOG_KIND_SHIFT) | LOG_BLOCK_TICK) >> 32));
+}
+
+void instrument_describe(const struct block *b)
+{
+    uint16_t lengths[BLOCK_INSNS_MAX];
+    for (uint32_t i = 0; i < b->ninsns; i++)
+        lengths[i] = b->places[i].length;
+    stop_describe_block(&(struct chron_block){next_number++, b->pc, b->ninsns, lengths});
+}
+
+/* ---- stores ---- */
+
+static int register_number(ZydisRegister r)
+{
+    if (r == ZYDIS_REGISTER_NONE)
+        return -1;
+    return ZydisRegisterGetId(r);
+}
+
+/* TASK_EA := address of the operand */
+static void emit_address(struct code *c, const struct insn *in, const ZydisDecodedOperand *o)
+{
+    if (in->rip_relative && o->mem.base == ZYDIS_REGISTER_RIP) {
+        emit_set_slot(c, TASK_EA, in->address);
+        return;
+    }
+    bool narrow = ZydisRegisterGetWidth(ZYDIS_MACHINE_MODE_LONG_64,
+                                        o->mem.base != ZYDIS_REGISTER_NONE ? o->mem.base : o->mem.index) == 32;
+    save_two(c);
+    int64_t disp = o->mem.disp.has_displacement ? o->mem.disp.value : 0;
+    if (o->mem.base == ZYDIS_REGISTER_NONE && o->mem.index == ZYDIS_REGISTER_NONE)
+        emit_mov_imm(c, GPR_RAX, (uint64_t)disp);
+    else
+        emit_lea(c, GPR_RAX, register_number(o->mem.base), register_number(o->mem.index), o->mem.scale, (int32_t)disp, narrow);
+    if (o->mem.segment == ZYDIS_REGISTER_FS) {
+        emit_bytes(c, "\xf3\x48\x0f\xae\xc1", 5); /* rdfsbase rcx */
+        emit_bytes(c, "\x48\x8d\x04\x08", 4);     /* lea rax, [rax+rcx] */
+    }
+    emit_store_slot(c, TASK_EA, GPR_RAX);
+    restore_two(c);
+}
+
+/* bts, btr, btc with a register as bit offset: the byte that holds the bit. */
+static void emit_bit_address(struct code *c, const struct insn *in, const ZydisDecodedOperand *o, const ZydisDecodedOperand *bit)
+{
+    emit_address(c, in, o);
+    save_two(c);
+    int r = register_number(bit->reg.value);
+    if (bit->size == 64) { /* mov rcx, r */
+        emit8(c, 0x48 | (unsigned)(r >> 3) << 2);
+        emit8(c, 0x89);
+        emit8(c, 0xc0 | (unsigned)(r & 7) << 3 | GPR_RCX);
+    } else { /* movsxd rcx, r32; movsx rcx, r16 */
+        emit8(c, 0x48 | (unsigned)(r >> 3));
+        if (bit->size == 16)
+            emit8(c, 0x0f);
+        emit8(c, bit->size == 16 ? 0xbf : 0x63);
+        emit8(c, 0xc0 | GPR_RCX << 3 | (unsigned)(r & 7));
+    }
+    emit_mov_imm(c, GPR_RAX, 3);
+    emit_sarx(c);
+    emit_load_slot(c, GPR_RAX, TASK_EA);
+    emit_bytes(c, "\x48\x8d\x04\x08", 4); /* lea rax, [rax+rcx] */
+    emit_store_slot(c, TASK_EA, GPR_RAX);
+    restore_two(c);
+}
+
+static const ZydisDecodedOperand *written_memory(const ZydisDecodedOperand *ops, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (ops[i].type == ZYDIS_OPERAND_TYPE_MEMORY && ops[i].mem.type == ZYDIS_MEMOP_TYPE_MEM &&
+            (ops[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+            return &ops[i];
+    return NULL;
+}
+
+static bool is_push(const struct insn *in)
+{
+    switch (in->z.mnemonic) {
+    case ZYDIS_MNEMONIC_PUSH:
+    case ZYDIS_MNEMONIC_PUSHF:
+    case ZYDIS_MNEMONIC_PUSHFQ:
+    case ZYDIS_MNEMONIC_CALL:
+    case ZYDIS_MNEMONIC_ENTER:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_string(const struct insn *in)
+{
+    switch (in->z.mnemonic) {
+    case ZYDIS_MNEMONIC_STOSB:
+    case ZYDIS_MNEMONIC_STOSW:
+    case ZYDIS_MNEMONIC_STOSD:
+    case ZYDIS_MNEMONIC_STOSQ:
+    case ZYDIS_MNEMONIC_MOVSB:
+    case ZYDIS_MNEMONIC_MOVSW:
+    case ZYDIS_MNEMONIC_MOVSQ:
+        return true;
+    case ZYDIS_MNEMONIC_MOVSD: /* the string one, not the SSE one */
+        return in->z.opcode == 0xa5 && in->z.opcode_map == ZYDIS_OPCODE_MAP_DEFAULT;
+    default:
+        return false;
+    }
+}
+
+static bool is_bit_store(const struct insn *in)
+{
+    return in->z.mnemonic == ZYDIS_MNEMONIC_BTS || in->z.mnemonic == ZYDIS_MNEMONIC_BTR || in->z.mnemonic == ZYDIS_MNEMONIC_BTC;
+}
+
+bool instrument_before(struct code *c, const struct insn *in, struct write_site *site)
+{
+    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
+    const ZydisDecodedOperand *o;
+    if (in->kind != INSN_PLAIN && in->kind != INSN_CALL && in->kind != INSN_CALL_IND)
+        return false;
+    if (!(o = written_memory(ops, decode_operands(in, ops))))
+        return false;
+    *site = (struct write_site){.size = o->size / 8u};
+    if (is_push(in)) {
+        site->kind = SITE_PUSH;
+        if (in->kind != INSN_PLAIN)
+            site->size = 8;
+    } else if (is_string(in)) {
+        site->kind = in->z.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE) ? SITE_REP : SITE_PLAIN;
+        emit_store_slot(c, TASK_EA, GPR_RDI);
+    } else if (is_bit_store(in) && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER) {
+        site->size = 1;
+        emit_bit_address(c, in, o, &ops[1]);
+    } else {
+        if (in->z.meta.category == ZYDIS_CATEGORY_XSAVE || in->z.meta.category == ZYDIS_CATEGORY_XSAVEOPT)
+            site->size = XSAVE_BYTES;
+        emit_address(c, in, o);
+    }
+    return true;
+}
+
+/* rcx: log pointer, TASK_EA: address. Copies `size` bytes behind the two head words. */
+static void emit_copy_value(struct code *c, uint32_t size)
+{
+    for (uint32_t done = 0; done < size; done += 8) {
+        emit_load_slot(c, GPR_RAX, TASK_EA);
+        switch (size - done) {
+        case 1:
+            emit_bytes(c, "\x0f\xb6\x00", 3); /* movzx eax, byte [rax] */
+            break;
+        case 2:
+            emit_bytes(c, "\x0f\xb7\x00", 3); /* movzx eax, word [rax] */
+            break;
+        case 4:
+            emit_bytes(c, "\x8b\x00", 2); /* mov eax, [rax] */
+            break;
+        default:
+            emit_bytes(c, "\x48\x8b\x40", 3); /* mov rax, [rax + done] */
+            emit8(c, done);
+        }
+        emit_put(c, (int)(16 + done));
+    }
+}
+
+static void emit_log_by_host(struct code *c, const struct write_site *site, uint32_t index)
+{
+    emit_set_slot(c, TASK_EXIT_SITE, (uint64_t)site->kind << 24 | index);
+    emit_set_slot(c, TASK_EA + 8, site->size);
+    /* the code address after this: set_slot of a small constant is 13 bytes, the jump 8 */
+    emit_set_slot(c, TASK_EXIT_PC, (uint64_t)(uintptr_t)c->p + 13 + 8);
+    emit_jmp_slot(c, TASK_STUB_LOG_STORE);
+}
+
+void instrument_after(struct code *c, const struct write_site *site, uint32_t index)
+{
+    uint32_t size = site->size;
+    if (site->kind == SITE_PUSH)
+        emit_store_slot(c, TASK_EA, GPR_RSP);
+    bool simple = size == 1 || size == 2 || size == 4 || (size && size <= 64 && size % 8 == 0);
+    if (site->kind == SITE_REP || !simple) {
+        emit_log_by_host(c, site, index);
+        return;
+    }
+    save_two(c);
+    emit_load_slot(c, GPR_RCX, TASK_LOG_POINTER);
+    emit_mov_imm(c, GPR_RAX, (uint64_t)LOG_WRITE << LOG_KIND_SHIFT | (uint64_t)size << 40 | index);
+    emit_put(c, 0);
+    emit_load_slot(c, GPR_RAX, TASK_EA);
+    emit_put(c, 8);
+    emit_copy_value(c, size);
+    emit_lea_add(c, GPR_RCX, (int32_t)(16 + ((size + 7) & ~7u)));
+    emit_store_slot(c, TASK_LOG_POINTER, GPR_RCX);
+    restore_two(c);
+}
+
+/* ---- the host's side ---- */
+
+void exit_log_full(struct task *t)
+{
+    stop_flush_log(t);
+    t->resume = (uint64_t)(uintptr_t)cache_block_by_number((uint32_t)t->exit_site)->entries[ENTRY_PLAIN];
+}
+
+void exit_log_store(struct task *t)
+{
+    uint64_t address = t->effective[0], size = t->effective[1];
+    uint32_t index = (uint32_t)t->exit_site & 0xffffff;
+    if (t->exit_site >> 24 == SITE_REP) {
+        uint64_t end = t->regs.gpr[GPR_RDI];
+        if (end < address) { /* downwards: rdi stands one element below the lowest one stored */
+            uint64_t low = end + size;
+            size = address + size - low;
+            address = low;
+        } else {
+            size = end - address;
+        }
+    }
+    stop_log_range(t, index, address, size);
+    t->resume = t->exit_pc;
+}

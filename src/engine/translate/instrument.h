@@ -13,14 +13,25 @@
 #include "engine/translate/cache.h"
 
 struct insn;
+struct task;
 
-/* How the store of one instruction is found: its address is in TASK_EA when it has run. */
+#define INSTRUMENT_LOG_LOW  0x70200000ull
+#define INSTRUMENT_LOG_HIGH 0x70400000ull
+
+enum { XSAVE_BYTES = 832 };
+
+/* The store of one instruction. Its address is in TASK_EA when it has run. */
 struct write_site {
-    uint32_t size; /* bytes; 0: a rep string store, from TASK_EA to rdi (direction by the flag) */
-    bool runtime;  /* size known only by running it: logged by the host */
+    enum { SITE_PLAIN, SITE_PUSH /* at rsp afterwards */, SITE_REP /* from TASK_EA to rdi */ } kind;
+    uint32_t size; /* bytes; SITE_REP: of one element */
 };
 
+/* Maps the log. The translator must start afresh (cache_flush) with translate_options.instrument set. */
+void instrument_begin(struct task *t);
+
 void instrument_block(struct code *c, struct block *b);
+/* In a counted entry, after the count: the block's log entry will say that a tick led to it. */
+void instrument_counted(struct code *c);
 /* Emits what saves the address that `in` will write. False when it writes no memory. */
 bool instrument_before(struct code *c, const struct insn *in, struct write_site *site);
 void instrument_after(struct code *c, const struct write_site *site, uint32_t index);
