@@ -275,7 +275,6 @@ bool database_chunk(struct database *d, uint64_t i, const struct chunk_slot **ch
         if (d->chunks[s].used < slot->used)
             slot = &d->chunks[s];
     }
-    story_decoded_free(&slot->decoded);
     slot->number = DATABASE_NONE;
     if (!database_get(d, TABLE_CHUNKS, i, &slot->chunk) || !decode_chunk(d, i, slot))
         return false;

@@ -21,8 +21,8 @@ int runs_init(struct runs *r, const char *directory)
     r->hash = calloc(HASH_SIZE, sizeof *r->hash);
     r->pages = malloc(RUNS_PAGES * sizeof *r->pages);
     r->directory = strdup(directory);
-    r->last_page = UINT64_MAX;
-    return r->pairs && r->spare && r->hash && r->pages && r->directory ? 0 : -ENOMEM;
+    r->recent = calloc(RUNS_RECENT, sizeof *r->recent);
+    return r->recent && r->pairs && r->spare && r->hash && r->pages && r->directory ? 0 : -ENOMEM;
 }
 
 void runs_free(struct runs *r)
@@ -32,6 +32,7 @@ void runs_free(struct runs *r)
     free(r->pairs);
     free(r->spare);
     free(r->hash);
+    free(r->recent);
     free(r->pages);
     free(r->runs);
     free(r->directory);
@@ -353,8 +354,8 @@ static int spill(struct runs *r)
     free(rank);
     free(counts);
     memset(r->hash, 0, HASH_SIZE * sizeof *r->hash);
+    memset(r->recent, 0, RUNS_RECENT * sizeof *r->recent);
     r->count = r->npages = 0;
-    r->last_page = UINT64_MAX;
     return rc ? rc : collapse(r);
 }
 
@@ -372,8 +373,7 @@ static uint32_t page_number(struct runs *r, uint64_t page)
             *e = (struct runs_page){.page = page, .number = r->npages, .used = 1};
             r->pages[r->npages++] = page;
         }
-        r->last_page = page;
-        r->last_number = e->number;
+        r->recent[page % RUNS_RECENT] = *e;
         return e->number;
     }
 }
@@ -389,7 +389,8 @@ static inline int add_piece(struct runs *r, uint64_t key, unsigned code, uint64_
     if (!r->count)
         r->base = ordinal;
     uint64_t page = key >> 16;
-    uint64_t number = page == r->last_page ? r->last_number : page_number(r, page);
+    const struct runs_page *recent = &r->recent[page % RUNS_RECENT];
+    uint64_t number = recent->page == page && recent->used ? recent->number : page_number(r, page);
     r->codes[code >> 6] |= 1ull << (code & 63);
     r->pairs[r->count++] = number << 48 | (key & 0xffff) << 32 | (ordinal - r->base);
     return 0;
@@ -397,6 +398,10 @@ static inline int add_piece(struct runs *r, uint64_t key, unsigned code, uint64_
 
 int runs_add(struct runs *r, uint64_t address, uint64_t length, uint64_t ordinal)
 {
+    if ((address & 7) + length <= 8) {
+        unsigned code = code_of_part(address & 7, (unsigned)length);
+        return add_piece(r, key_of(address, code), code, ordinal);
+    }
     int rc = 0;
     while (!rc && length) {
         uint64_t size;

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-enum { RUNS_FANOUT = 64, RUNS_PAIRS = 1 << 21, RUNS_PAGES = 1 << 16 };
+enum { RUNS_FANOUT = 64, RUNS_PAIRS = 1 << 21, RUNS_PAGES = 1 << 16, RUNS_RECENT = 1024 };
 
 struct run {
     int fd;
@@ -27,9 +27,8 @@ struct runs {
     } * hash; /* open addressing, 2 * RUNS_PAGES entries */
     uint64_t *pages;
     uint32_t npages;
-    uint64_t last_page; /* one-entry cache in front of hash */
-    uint32_t last_number;
-    uint64_t codes[2]; /* bit c: code c occurs */
+    struct runs_page *recent; /* RUNS_RECENT entries in front of hash, by the lowest bits of the page */
+    uint64_t codes[2];        /* bit c: code c occurs */
     struct run *runs;
     uint32_t nruns, runs_room;
     char *directory;

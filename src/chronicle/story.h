@@ -65,6 +65,7 @@ enum { STORY_SLOTS_MAX = 64 /* static stores of a block */ };
 struct story_store {
     uint64_t address, change, value;
     uint32_t chunk;
+    struct chron_slot fixed; /* readers: the static store, once chunk is not 0 */
 };
 
 static inline uint64_t story_mask(unsigned size)
@@ -112,7 +113,10 @@ void story_writer_free(struct story_writer *w);
 int story_add_block(struct story_writer *w, uint32_t ninsns);
 /* The next entry is a block's. Ends the execution before it. */
 int story_block(struct story_writer *w, uint32_t number, bool tick);
-/* A write by instruction `index`; size 0: a range of `length` bytes. bytes: NULL for what lives in content blocks. */
+/*
+ * A write by instruction `index`; size 0: a range of `length` bytes. bytes: not looked at when longer than
+ * CHRON_SHORT; else padded to a multiple of 8, as in the log.
+ */
 int story_write(struct story_writer *w, unsigned index, unsigned size, uint64_t address, uint64_t length,
                 const void *bytes);
 struct story_event {
@@ -156,7 +160,7 @@ struct story_decoded {
     struct story_read_event *events;
     uint8_t *values;
     uint32_t nwrites, nevents;
-    uint64_t values_used, events_room, values_room;
+    uint64_t values_used, events_room, values_room, writes_room;
 };
 
 /* The blocks as a reader sees them, with the state of predictions. */
@@ -177,7 +181,7 @@ struct story_reader {
 
 /*
  * Decodes a chunk; `streams` have the lengths chunk->raw. Returns 0, -ENOMEM, -EBADMSG for bytes that are no chunk, or the
- * error of a callback. On an error `out` is empty.
+ * error of a callback. On an error `out` is empty. The memory of `out` (zero at first) is used again.
  */
 int story_decode(struct story_reader *r, const struct chron_chunk *chunk,
                  const uint8_t *const streams[CHRON_STREAMS], struct story_decoded *out);

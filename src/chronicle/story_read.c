@@ -153,26 +153,34 @@ static struct story_read_write *next_write(struct decoder *d)
     return o->nwrites < d->chunk->writes ? &o->writes[o->nwrites++] : NULL;
 }
 
+/* The state of a static store, fresh at its first use in a chunk. */
+static struct story_store *static_store(struct decoder *d, uint32_t slot, int *rc)
+{
+    struct story_store *s = &d->r->stores[slot];
+    if (s->chunk == d->r->chunk)
+        return s;
+    if (!s->chunk)
+        *rc = d->r->slot(d->r->context, slot, &s->fixed);
+    if (!*rc)
+        *s = (struct story_store){.chunk = d->r->chunk, .fixed = s->fixed};
+    return s;
+}
+
 static int store(struct decoder *d, const struct chron_static *block, uint32_t number, uint32_t j)
 {
     struct story_read_write *w = next_write(d);
     uint8_t control;
     int rc = w ? take(d, STREAM_CONTROL, &control, 1) : -EBADMSG;
     struct story_store *s = &d->shared;
-    struct chron_slot slot = {0};
-    if (!rc && j < block->nslots) {
-        s = &d->r->stores[block->slots + j];
-        if (s->chunk != d->r->chunk)
-            *s = (struct story_store){.chunk = d->r->chunk};
-    } else if (!rc && !(control & CONTROL_EXPLICIT)) {
-        return -EBADMSG;
-    }
-    if (!rc && control & CONTROL_EXPLICIT)
-        rc = take(d, STREAM_ADDRESS, &slot, 3);
-    else if (!rc)
-        rc = d->r->slot(d->r->context, block->slots + j, &slot);
+    if (!rc && j < block->nslots)
+        s = static_store(d, block->slots + j, &rc);
+    else if (!rc && !(control & CONTROL_EXPLICIT))
+        rc = -EBADMSG;
     if (rc)
         return rc;
+    struct chron_slot slot = s->fixed;
+    if (control & CONTROL_EXPLICIT && take(d, STREAM_ADDRESS, &slot, 3))
+        return -EBADMSG;
     if (slot.index >= block->ninsns || slot.size > CHRON_SHORT)
         return -EBADMSG;
     *w = (struct story_read_write){
@@ -356,6 +364,16 @@ void story_decoded_free(struct story_decoded *d)
     memset(d, 0, sizeof *d);
 }
 
+static int room_for_writes(struct story_decoded *o, uint64_t n)
+{
+    if (n <= o->writes_room)
+        return 0;
+    free(o->writes);
+    o->writes = malloc(n * sizeof *o->writes);
+    o->writes_room = o->writes ? n : 0;
+    return o->writes ? 0 : -ENOMEM;
+}
+
 int story_decode(struct story_reader *r, const struct chron_chunk *chunk,
                  const uint8_t *const streams[CHRON_STREAMS], struct story_decoded *out)
 {
@@ -366,7 +384,8 @@ int story_decode(struct story_reader *r, const struct chron_chunk *chunk,
                         .next_step = chunk->clock.step,
                         .content = chunk->content,
                         .previous = STORY_NONE};
-    memset(out, 0, sizeof *out);
+    out->nwrites = out->nevents = 0;
+    out->values_used = 0;
     for (int i = 0; i < CHRON_STREAMS; i++) {
         d.at[i] = streams[i];
         d.end[i] = streams[i] + chunk->raw[i];
@@ -375,10 +394,7 @@ int story_decode(struct story_reader *r, const struct chron_chunk *chunk,
     d.shared.chunk = r->chunk;
     if (chunk->writes > chunk->raw[STREAM_CONTROL])
         return -EBADMSG;
-    out->writes = malloc((chunk->writes + 1ull) * sizeof *out->writes);
-    if (!out->writes)
-        return -ENOMEM;
-    int rc = 0;
+    int rc = room_for_writes(out, chunk->writes);
     while (!rc && d.at[STREAM_FLOW] < d.end[STREAM_FLOW])
         rc = token(&d);
     for (int i = 0; !rc && i < CHRON_STREAMS; i++)
@@ -386,6 +402,6 @@ int story_decode(struct story_reader *r, const struct chron_chunk *chunk,
     if (!rc && (out->nwrites != chunk->writes || d.executions != chunk->executions))
         rc = -EBADMSG;
     if (rc)
-        story_decoded_free(out);
+        out->nwrites = out->nevents = 0;
     return rc;
 }

@@ -193,9 +193,10 @@ static inline bool fits(uint64_t difference, int bits)
     return difference + (1ull << (bits - 1)) < 1ull << bits;
 }
 
-static inline void append(struct story_writer *w, int stream, const void *bytes, size_t n)
+/* Appends the n lowest bytes of a word. Stores all 8: there is room, and the next entry overwrites the rest. */
+static inline void append(struct story_writer *w, int stream, uint64_t word, unsigned n)
 {
-    memcpy(w->at[stream], bytes, n);
+    memcpy(w->at[stream], &word, 8);
     w->at[stream] += n;
 }
 
@@ -208,26 +209,26 @@ static unsigned put_address(struct story_writer *w, struct story_store *s, uint6
         return ADDRESS_STRIDE;
     s->change = change;
     if (fits(change, 8)) {
-        append(w, STREAM_ADDRESS, &change, 1);
+        append(w, STREAM_ADDRESS, change, 1);
         return ADDRESS_NEAR;
     }
     if (fits(beside, 8)) {
-        append(w, STREAM_ADDRESS, &beside, 1);
+        append(w, STREAM_ADDRESS, beside, 1);
         return ADDRESS_BESIDE;
     }
     if (fits(change, 16)) {
-        append(w, STREAM_ADDRESS, &change, 2);
+        append(w, STREAM_ADDRESS, change, 2);
         return ADDRESS_16;
     }
     if (fits(change, 32)) {
-        append(w, STREAM_ADDRESS, &change, 4);
+        append(w, STREAM_ADDRESS, change, 4);
         return ADDRESS_32;
     }
     if (fits(beside, 32)) {
-        append(w, STREAM_ADDRESS, &beside, 4);
+        append(w, STREAM_ADDRESS, beside, 4);
         return ADDRESS_BESIDE_32;
     }
-    append(w, STREAM_ADDRESS, &address, 8);
+    append(w, STREAM_ADDRESS, address, 8);
     return ADDRESS_FULL;
 }
 
@@ -240,42 +241,43 @@ static unsigned put_word(struct story_writer *w, struct story_store *s, uint64_t
     if (!value)
         return VALUE_ZERO;
     if (value < 256) {
-        append(w, STREAM_VALUE, &value, 1);
+        append(w, STREAM_VALUE, value, 1);
         return VALUE_8;
     }
     if (fits(difference, 8)) {
-        append(w, STREAM_VALUE, &difference, 1);
+        append(w, STREAM_VALUE, difference, 1);
         return VALUE_NEAR;
     }
     if (value < 1u << 16) {
-        append(w, STREAM_VALUE, &value, 2);
+        append(w, STREAM_VALUE, value, 2);
         return VALUE_16;
     }
     if (value <= UINT32_MAX) {
-        append(w, STREAM_VALUE, &value, 4);
+        append(w, STREAM_VALUE, value, 4);
         return VALUE_32;
     }
     if (size == 8 && fits(difference, 32)) {
-        append(w, STREAM_VALUE, &difference, 4);
+        append(w, STREAM_VALUE, difference, 4);
         return VALUE_NEAR_32;
     }
-    append(w, STREAM_VALUE, &value, size);
+    append(w, STREAM_VALUE, value, size);
     return VALUE_RAW;
 }
 
 static unsigned put_value(struct story_writer *w, struct story_store *s, const uint8_t *bytes, unsigned size)
 {
     if (size <= 8) {
-        uint64_t value = 0;
-        memcpy(&value, bytes, size);
-        return put_word(w, s, value, size);
+        uint64_t value;
+        memcpy(&value, bytes, 8);
+        return put_word(w, s, value & story_mask(size), size);
     }
     unsigned any = 0;
     for (unsigned i = 0; i < size; i++)
         any |= bytes[i];
     if (!any)
         return VALUE_ZERO;
-    append(w, STREAM_VALUE, bytes, size);
+    memcpy(w->at[STREAM_VALUE], bytes, size);
+    w->at[STREAM_VALUE] += size;
     return VALUE_RAW;
 }
 
@@ -301,8 +303,7 @@ int story_write(struct story_writer *w, unsigned index, unsigned size, uint64_t 
         return -ENOMEM;
     unsigned control = 0;
     if (explicit) {
-        struct chron_slot slot = {.index = (uint16_t)index, .size = (uint8_t)size};
-        append(w, STREAM_ADDRESS, &slot, 3);
+        append(w, STREAM_ADDRESS, index | size << 16, 3);
         control = CONTROL_EXPLICIT;
     }
     control |= put_address(w, s, address);
