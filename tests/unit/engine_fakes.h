@@ -24,6 +24,7 @@
 #include <sodium.h>
 
 #include "engine/core/engine.h"
+#include "engine/core/raw.h"
 #include "store/protocol.h"
 
 struct engine engine;
@@ -54,7 +55,7 @@ static uint32_t fake_ninvalidated;
 size_t safe_copy(void *to, const void *from, size_t n)
 {
     struct iovec local = {to, n}, remote = {(void *)from, n};
-    ssize_t done = n ? process_vm_readv(getpid(), &local, 1, &remote, 1, 0) : 0;
+    int64_t done = n ? raw5(SYS_process_vm_readv, getpid(), &local, 1, &remote, 1) : 0;
     return n - (size_t)(done > 0 ? done : 0);
 }
 
@@ -151,6 +152,12 @@ static int fake_file(const uint8_t hash[32])
     return -1;
 }
 
+static void fake_forget_files(void)
+{
+    while (fake_nfiles)
+        close(fake_files[--fake_nfiles].fd);
+}
+
 static void fake_capture(int fd, struct store_reply *reply)
 {
     crypto_generichash_state state;
@@ -167,6 +174,8 @@ static void fake_capture(int fd, struct store_reply *reply)
         close(copy);
         return;
     }
+    if (fake_nfiles == sizeof fake_files / sizeof *fake_files)
+        abort();
     memcpy(fake_files[fake_nfiles].hash, reply->hash, 32);
     fake_files[fake_nfiles++].fd = copy;
 }
