@@ -12,9 +12,11 @@
 #include "engine/kernel/hostfd.h"
 #include "engine/kernel/limits.h"
 
-/* State of a descriptor. PLAIN: known not to be a regular file or block device; forgotten when it is closed.
+/*
+ * State of a descriptor, forgotten when it is closed. FILE: files_id holds the regular file or block device
+ * it leads to; PLAIN: it is neither.
  */
-enum { CLASS_OUTPUT = FILE_OUT | FILE_ERR, CLASS_PLAIN = 4 };
+enum { CLASS_OUTPUT = FILE_OUT | FILE_ERR, CLASS_PLAIN = 4, CLASS_FILE = 8 };
 
 uint8_t files_class[FILE_TRACKED];
 
@@ -26,7 +28,7 @@ unsigned files_output(int fd)
 void files_same(int fd, int from)
 {
     if ((unsigned)fd < FILE_TRACKED)
-        files_class[fd] = (unsigned)from < FILE_TRACKED ? files_class[from] : 0;
+        files_class[fd] = (unsigned)from < FILE_TRACKED ? files_class[from] & ~CLASS_FILE : 0;
 }
 
 void after_close(struct task *t, struct sys_call *c)
@@ -90,23 +92,29 @@ bool slow_select(const struct sys_call *c)
 
 /* ---- files that are written and mapped ---- */
 
-static bool maps_data(void)
-{
-    for (uint32_t i = 0; i < engine.space.count; i++)
-        if (engine.space.vmas[i].file && !(engine.space.vmas[i].prot & 4 /* PROT_EXEC */))
-            return true;
-    return false;
-}
+/* What file a descriptor leads to, asked for once: neither can change while it is open. */
+static struct file_id {
+    uint64_t dev, ino;
+} files_id[FILE_TRACKED];
 
-static bool is_plain(int fd)
+/* False when fd is no file that can be mapped. */
+static bool identify(int fd, struct file_id *id)
 {
-    return (unsigned)fd < FILE_TRACKED && (files_class[fd] & CLASS_PLAIN);
-}
-
-static void set_plain(int fd)
-{
-    if ((unsigned)fd < FILE_TRACKED)
-        files_class[fd] |= CLASS_PLAIN;
+    struct stat st;
+    bool tracked = (unsigned)fd < FILE_TRACKED;
+    if (tracked && (files_class[fd] & CLASS_FILE)) {
+        *id = files_id[fd];
+        return true;
+    }
+    if ((tracked && (files_class[fd] & CLASS_PLAIN)) || raw2(SYS_fstat, fd, &st))
+        return false;
+    bool file = S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
+    *id = (struct file_id){st.st_dev, st.st_ino};
+    if (tracked) {
+        files_class[fd] |= file ? CLASS_FILE : CLASS_PLAIN;
+        files_id[fd] = *id;
+    }
+    return file;
 }
 
 /* Adds those parts of v that show bytes [from, to) of its file and can be read. */
@@ -153,13 +161,13 @@ static void written_range(const struct sys_call *c, int fd, uint64_t *from, uint
 }
 
 /* A file whose bytes [from, to) changed; they are asked for only when it is mapped. */
-static void add_file(struct task *t, const struct sys_call *c, const struct stat *st, int fd)
+static void add_file(struct task *t, const struct sys_call *c, struct file_id id, int fd)
 {
     uint64_t from, to;
     bool ranged = false;
     for (uint32_t i = 0; i < engine.space.count; i++) {
         const struct vma *v = &engine.space.vmas[i];
-        if (!v->file || v->file->ino != st->st_ino || v->file->dev != st->st_dev)
+        if (!v->file || v->file->ino != id.ino || v->file->dev != id.dev)
             continue;
         if (!ranged)
             written_range(c, fd, &from, &to);
@@ -170,23 +178,17 @@ static void add_file(struct task *t, const struct sys_call *c, const struct stat
 
 void files_written(struct task *t, const struct sys_call *c, const struct sys_row *row)
 {
+    struct file_id id;
     int fd = (int)c->args[row->to_fd];
-    struct stat st;
-    if (is_plain(fd) || !maps_data())
-        return;
-    if (raw2(SYS_fstat, fd, &st))
-        return;
-    if (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode))
-        add_file(t, c, &st, fd);
-    else
-        set_plain(fd);
+    if (identify(fd, &id))
+        add_file(t, c, id, fd);
 }
 
 void after_truncate(struct task *t, struct sys_call *c)
 {
     struct stat st;
-    if (!c->result && maps_data() && !raw2(SYS_stat, c->args[0], &st))
-        add_file(t, c, &st, -1);
+    if (!c->result && !raw2(SYS_stat, c->args[0], &st))
+        add_file(t, c, (struct file_id){st.st_dev, st.st_ino}, -1);
 }
 
 /* ---- limits ---- */
