@@ -17,6 +17,7 @@
 #include "engine/core/hostsig.h"
 
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -124,6 +125,8 @@ static bool rebuild_guest(struct task *t, const siginfo_t *info, ucontext_t *uc,
     t->fault.trap = (uint64_t)g[REG_TRAPNO];
     t->fault.cr2 = (uint64_t)g[REG_CR2];
     memcpy(t->fault.siginfo, info, sizeof t->fault.siginfo);
+    if (info->si_signo == SIGFPE || info->si_signo == SIGILL) /* there, si_addr is the instruction */
+        memcpy(t->fault.siginfo + offsetof(siginfo_t, si_addr), &pc, 8);
     save_vectors(t, uc);
     return true;
 }

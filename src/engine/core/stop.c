@@ -147,12 +147,12 @@ void stop_log_range(struct task *t, uint32_t index, uint64_t address, uint64_t s
     send_entry();
 }
 
-static void describe_modules(void)
+static void describe_modules_in(uint64_t low, uint64_t high)
 {
     const struct space *s = &engine.space;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct vma *v = &s->vmas[i];
-        if (v->file)
+        if (v->file && v->start < high && v->end > low)
             build(chron_build_module(chron.builder, v->start, v->end, v->offset, v->file->path, v->file->hash), "describe a module");
     }
 }
@@ -167,7 +167,7 @@ static void begin(struct task *t, struct moment at)
     instrument_begin(t);
     translate_options.instrument = true;
     cache_flush();
-    describe_modules();
+    describe_modules_in(0, GUEST_HIGH);
     put_word((uint64_t)LOG_MOMENT << LOG_KIND_SHIFT | at.event);
     put_word(at.tick);
     put_word(0);
@@ -296,8 +296,9 @@ void stop_event(struct task *t, const struct trace_item *item)
     put_word(count_effects(item));
     put_effects(item);
     send_entry();
-    if (item->nmaps)
-        describe_modules();
+    for (uint32_t i = 0; i < item->nmaps; i++)
+        if (item->maps[i]->op == MAP_OP_FILE)
+            describe_modules_in(item->maps[i]->addr, item->maps[i]->addr + item->maps[i]->len);
     if (e->rec.kind == EV_SIGNAL && (e->rec.flags & EVF_FATAL))
         note_crash(item);
 }

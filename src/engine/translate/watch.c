@@ -9,28 +9,28 @@
 #include "engine/core/engine.h"
 #include "engine/translate/cache.h"
 
+/* A page made read-only because a store to it changes the code at `code`: itself, or another view of the same memory. */
+struct watched {
+    uint64_t page, code;
+};
+
 uint32_t watch_count;
-static uint64_t *watched; /* page addresses, unordered: few programs have any */
+static struct watched *watched; /* unordered: few programs have any */
 static uint32_t capacity;
 
 static int64_t find(uint64_t page)
 {
     for (uint32_t i = 0; i < watch_count; i++)
-        if (watched[i] == page)
+        if (watched[i].page == page)
             return i;
     return -1;
 }
 
-static void drop(uint32_t i)
+static void watch_page(uint64_t page, uint64_t code)
 {
-    watched[i] = watched[--watch_count];
-}
-
-static void watch_page(uint64_t page)
-{
-    const struct vma *v = space_find(&engine.space, page);
-    if (!v || !(v->prot & PROT_WRITE) || find(page) >= 0)
-        return;
+    for (uint32_t i = 0; i < watch_count; i++)
+        if (watched[i].page == page && watched[i].code == code)
+            return;
     if (watch_count == capacity) {
         capacity = capacity ? 2 * capacity : 64;
         watched = realloc(watched, capacity * sizeof *watched);
@@ -39,25 +39,57 @@ static void watch_page(uint64_t page)
     }
     if (mprotect((void *)page, PAGE_SIZE, PROT_READ))
         BUG("cannot protect guest page 0x%lx", (unsigned long)page);
-    watched[watch_count++] = page;
-    LOG(xlate, "watching code page %lx", (unsigned long)page);
+    watched[watch_count++] = (struct watched){page, code};
+    LOG(xlate, "watching page %lx for code at %lx", (unsigned long)page, (unsigned long)code);
+}
+
+static bool same_file(const struct vma *a, const struct vma *b)
+{
+    return a->file == b->file || (a->file && b->file && a->file->dev == b->file->dev && a->file->ino == b->file->ino);
+}
+
+/* Writable views, elsewhere in this space, of the shared memory that the code page shows. */
+static void watch_views(const struct vma *code_vma, uint64_t code)
+{
+    uint64_t offset = code - code_vma->start + code_vma->offset;
+    for (uint32_t i = 0; i < engine.space.count; i++) {
+        const struct vma *v = &engine.space.vmas[i];
+        if (!v->shared || !v->file || !(v->prot & PROT_WRITE) || !same_file(v, code_vma) || offset < v->offset ||
+            offset - v->offset >= v->end - v->start)
+            continue;
+        watch_page(v->start + (offset - v->offset), code);
+    }
 }
 
 void watch_code(uint64_t start, uint64_t end)
 {
-    for (uint64_t page = PAGE_DOWN(start); page < end; page += PAGE_SIZE)
-        watch_page(page);
+    for (uint64_t page = PAGE_DOWN(start); page < end; page += PAGE_SIZE) {
+        const struct vma *v = space_find(&engine.space, page);
+        if (v && (v->prot & PROT_WRITE))
+            watch_page(page, page);
+        if (v && v->shared && v->file)
+            watch_views(v, page);
+    }
 }
 
-static void open_page(uint32_t i)
+static void drop(uint32_t i)
 {
-    uint64_t page = watched[i];
-    drop(i);
+    uint64_t page = watched[i].page;
+    watched[i] = watched[--watch_count];
     const struct vma *v = space_find(&engine.space, page);
-    if (v && mprotect((void *)page, PAGE_SIZE, (int)(v->prot & ~(uint32_t)PROT_EXEC)))
-        BUG("cannot open guest page 0x%lx", (unsigned long)page);
-    cache_invalidate_range(page, page + PAGE_SIZE);
-    LOG(xlate, "code page %lx is written", (unsigned long)page);
+    if (v && find(page) < 0)
+        mprotect((void *)page, PAGE_SIZE, (int)(v->prot & ~(uint32_t)PROT_EXEC)); /* fails where the mapping is going */
+}
+
+static void open_code(uint64_t code)
+{
+    for (uint32_t i = 0; i < watch_count;)
+        if (watched[i].code == code)
+            drop(i);
+        else
+            i++;
+    cache_invalidate_range(code, code + PAGE_SIZE);
+    LOG(xlate, "code page %lx is written", (unsigned long)code);
 }
 
 bool watch_fault(uint64_t addr)
@@ -65,30 +97,28 @@ bool watch_fault(uint64_t addr)
     int64_t i = find(PAGE_DOWN(addr));
     if (i < 0)
         return false;
-    open_page((uint32_t)i);
+    for (; i >= 0; i = find(PAGE_DOWN(addr)))
+        open_code(watched[i].code);
     return true;
 }
 
 void watch_open(uint64_t start, uint64_t end)
 {
     for (uint32_t i = 0; i < watch_count;)
-        if (watched[i] >= PAGE_DOWN(start) && watched[i] < end)
-            open_page(i);
-        else
+        if (watched[i].page >= PAGE_DOWN(start) && watched[i].page < end) {
+            open_code(watched[i].code);
+            i = 0;
+        } else {
             i++;
-}
-
-void watch_forget(uint64_t start, uint64_t end)
-{
-    for (uint32_t i = 0; i < watch_count;)
-        if (watched[i] >= start && watched[i] < end)
-            drop(i);
-        else
-            i++;
+        }
 }
 
 void code_invalidate(uint64_t start, uint64_t end)
 {
-    watch_forget(start, end);
+    for (uint32_t i = 0; i < watch_count;)
+        if (watched[i].code >= start && watched[i].code < end)
+            drop(i);
+        else
+            i++;
     cache_invalidate_range(start, end);
 }

@@ -4,8 +4,8 @@
  * A page that the guest may write and from which code was translated is made read-only for the host. The first store to
  * it faults: its blocks are forgotten, the page becomes writable again, the store is repeated. A store to the very page it
  * comes from is repeated alone (translate_alone). System calls that write there would fail with EFAULT, so
- * pages of their buffers are opened before (watch_open). Code in shared mappings that is written through another
- * mapping is not noticed (docs/limits.md).
+ * pages of their buffers are opened before (watch_open). Other views of the same shared file in this space are watched
+ * along; stores by another process are not noticed (docs/limits.md).
  */
 #ifndef CLIO_TRANSLATE_WATCH_H
 #define CLIO_TRANSLATE_WATCH_H
@@ -21,7 +21,5 @@ void watch_code(uint64_t start, uint64_t end);
 bool watch_fault(uint64_t addr);
 /* The kernel may write [start, end): opens watched pages there. */
 void watch_open(uint64_t start, uint64_t end);
-/* The mappings of [start, end) were replaced or their protection set anew. */
-void watch_forget(uint64_t start, uint64_t end);
 
 #endif
