@@ -133,7 +133,7 @@ print(pcall(error, "caught")) print(string.format("%q %5.2f", "a\nb", 3.14159)) 
 
 git_script='
 export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 GIT_PAGER=cat
-git init -q repo && cd repo && git config user.name a && git config user.email a@b && git config gc.auto 0
+git init -q repo && cd repo && git config user.name a && git config user.email a@b && git config gc.auto 0 && git config pack.threads 1 && git config index.threads 1
 cp -r ../tree . && git add -A && git commit -qm first && echo more >>tree/text && git commit -qam second
 git log --stat --format="%s %an" && git diff HEAD~1 | tail -3 && git branch other && git checkout -q other && git mv tree/empty tree/moved && git commit -qm third
 git merge-base other HEAD && git log --oneline --graph --all && git gc -q && git fsck && git status --short && git show --name-only HEAD && git blame tree/text | tail -1'

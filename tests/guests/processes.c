@@ -151,8 +151,8 @@ static void orphan(void)
     pipe(p);
     pid_t child = fork();
     if (child == 0) {
+        pid_t parent = getpid();
         if (fork() == 0) {
-            pid_t parent = getppid();
             for (int i = 0; i < 2000 && getppid() == parent; i++)
                 usleep(1000);
             write(p[1], getppid() != parent ? "adopted" : "notyet!", 7);
