@@ -167,7 +167,11 @@ static void add_call(char *text, const struct clio_write *w)
         add(text, TEXT, "system call %s", name);
     else
         add(text, TEXT, "system call number %u", w->event_nr);
-    add(text, TEXT, " = %" PRId64, w->result);
+    const char *error = w->result < 0 && w->result > -4096 ? strerrorname_np((int)-w->result) : NULL;
+    if (error)
+        add(text, TEXT, " = -%s", error);
+    else
+        add(text, TEXT, w->result < 1 << 20 ? " = %" PRId64 : " = 0x%" PRIx64, w->result);
 }
 
 /* What the event was: "system call read = 12". */
@@ -218,10 +222,9 @@ static void print_value(const struct clio_write *w)
 {
     char text[TEXT];
     bool part = w->length != w->write_length;
+    printf(" %" PRIu64 " byte%s", w->write_length, w->write_length == 1 ? "" : "s");
     if (part)
-        printf(" of %" PRIu64 " bytes at 0x%" PRIx64 ", here", w->write_length, w->write_address);
-    else
-        printf(" of %" PRIu64 " byte%s", w->write_length, w->write_length == 1 ? "" : "s");
+        printf(" at 0x%" PRIx64 ", here", w->write_address);
     printf(" %s%s\n", value_text(w->value, w->value_length, UINT64_MAX, text),
            w->value_length < w->length ? " ... (the first 64 bytes)" : "");
 }
@@ -252,11 +255,11 @@ static void print_write(const struct answer_context *c, const struct answer_ques
     moment_text(w->moment, moment);
     switch (w->kind) {
     case CLIO_WRITE_STORE:
-        printf("%s written at %s by a store", when, moment);
+        printf("%s written at %s by a store of", when, moment);
         print_value(w);
         break;
     case CLIO_WRITE_EVENT:
-        printf("%s written at %s by %s: bytes", when, moment, event_text(w, text));
+        printf("%s written at %s by %s:", when, moment, event_text(w, text));
         print_value(w);
         break;
     default:
