@@ -41,7 +41,7 @@ ENGINE := $(B)/clio-engine
 all: $(CLIO) $(STORE) $(ENGINE)
 
 $(CLIO): $(call obj,$(CLIO_SRC))
-	@echo "  $@"; $(CC) $(LDFLAGS_X) $(LDFLAGS) -o $@ $^ -lzstd -ldw -lelf -ljansson -lZydis
+	@echo "  $@"; $(CC) $(LDFLAGS_X) $(LDFLAGS) -o $@ $^ -lzstd -ldw -lelf -ljansson -lsodium -lZydis
 $(STORE): $(call obj,$(STORE_SRC))
 	@echo "  $@"; $(CC) $(LDFLAGS_X) $(LDFLAGS) -o $@ $^ -lzstd -lsodium
 $(ENGINE): $(call obj,$(ENGINE_SRC))

@@ -135,5 +135,10 @@ void clio_stream_close(struct clio_stream *stream);
  * says why. */
 enum clio_next clio_stream_next(struct clio_stream *stream, const struct clio_record_head **record,
                                 struct clio_error *error);
+/*
+ * The number of the event that the record last delivered is, or belongs to; for a note, of the event it
+ * precedes. 0 where there is none.
+ */
+uint64_t clio_stream_event(const struct clio_stream *stream);
 
 #endif

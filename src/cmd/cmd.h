@@ -7,6 +7,8 @@
 #ifndef CLIO_CMD_H
 #define CLIO_CMD_H
 
+#define CLIO_VERSION "0.1"
+
 /* X(name, arguments, what it does) */
 #define CMD_LIST(X)                                                                                          \
     X(record, "[-o DIR] [--] PROG [ARG...]", "run a program and record it and its children")                 \

@@ -27,6 +27,7 @@ struct clio_stream {
     const struct trace_record *event; /* taken from the substream, not yet delivered */
     uint64_t data_left;               /* bytes of data records that it still consumes */
     uint32_t maps_left;
+    uint64_t number;     /* of the event last taken */
     enum clio_next over; /* not CLIO_RECORD: how the events ended */
     struct clio_error error;
 };
@@ -128,6 +129,7 @@ static enum clio_next take_event(struct clio_stream *stream)
     stream->data_left = stream->maps_left = 0;
     if (trace_stream_of(stream->event->kind) != STREAM_EVENTS)
         return CLIO_RECORD;
+    stream->number++;
     const struct trace_event *event = (const struct trace_event *)stream->event;
     uint64_t head = sizeof *event + trace_part_size(event->rec.kind);
     if (event->rec.size < head ||
@@ -169,13 +171,12 @@ static enum clio_next next_part(struct clio_stream *stream, const struct trace_r
     return CLIO_RECORD;
 }
 
-static bool is_over(struct clio_stream *stream, const struct trace_record *event)
+/* Notes when the event was the space's last. */
+static void note_last(struct clio_stream *stream, const struct trace_record *event)
 {
-    bool last = event->kind == EV_EXIT || event->kind == EV_EXEC ||
-                (event->kind == EV_SIGNAL && event->flags & EVF_FATAL);
-    if (last)
+    if (event->kind == EV_EXIT || event->kind == EV_EXEC ||
+        (event->kind == EV_SIGNAL && event->flags & EVF_FATAL))
         stream->over = CLIO_CLEAN_END;
-    return last;
 }
 
 /* The next subscribed record of the events and what they consume, or of a note before them. */
@@ -197,7 +198,7 @@ static enum clio_next next_of_events(struct clio_stream *stream, const struct tr
             return next;
         const struct trace_record *event = stream->event;
         stream->event = NULL;
-        is_over(stream, event);
+        note_last(stream, event);
         if (wants(stream, event->kind)) {
             *record = event;
             return CLIO_RECORD;
@@ -254,4 +255,9 @@ enum clio_next clio_stream_next(struct clio_stream *stream, const struct clio_re
         error->code = stream->error.code;
     }
     return next;
+}
+
+uint64_t clio_stream_event(const struct clio_stream *stream)
+{
+    return stream->number;
 }

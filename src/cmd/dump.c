@@ -1,0 +1,595 @@
+/*
+ * dump.c: `clio dump [--json] [--follow] [--space N] [TRACE] [KIND...]`: the records of a trace, one a line.
+ *
+ * Space after space in the order of their numbers, each in order of publication: an event's map and data
+ * records before the event. Of a trace that is being written, what is there is printed; --follow goes on
+ * until the recording has ended.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/syscall_names.h"
+#include "cmd/cmd.h"
+#include "cmd/trace_text.h"
+#include "trace/event_reader.h"
+#include "trace/moment.h"
+#include "trace/record.h"
+
+enum { KINDS_MAX = 32, SHOWN_BYTES = 24, FOLLOW_US = 20000 };
+
+static struct {
+    bool json, follow;
+    uint32_t space; /* 0: all */
+    const char *trace;
+    uint16_t kinds[KINDS_MAX];
+    size_t nkinds;
+} want;
+
+struct line { /* a record and where it belongs */
+    uint32_t space;
+    uint64_t event;
+    const struct trace_record *record;
+};
+
+/* ---- names ---- */
+
+static const char *insn_name(uint16_t nr)
+{
+    static const char *const names[] = {"?",      "rdtsc",  "rdtscp", "rdpid",
+                                        "rdrand", "rdseed", "cpuid",  "xgetbv"};
+    return nr < sizeof names / sizeof *names ? names[nr] : "?";
+}
+
+static const char *map_op_name(uint8_t op)
+{
+    static const char *const names[] = {"?", "anon", "file", "unmap", "protect", "move", "discard"};
+    return op < sizeof names / sizeof *names ? names[op] : "?";
+}
+
+static const char *call_name(uint16_t nr, char text[32])
+{
+    const char *name = syscall_name(nr);
+    if (name)
+        snprintf(text, 32, "%s", name);
+    else
+        snprintf(text, 32, "syscall_%u", nr);
+    return text;
+}
+
+/* "5", "-1 ENOENT", "0x7f..." */
+static const char *result_text(int64_t result, char text[48])
+{
+    const char *name = result < 0 && result > -4096 ? strerrorname_np((int)-result) : NULL;
+    if (name)
+        snprintf(text, 48, "%" PRId64 " %s", result, name);
+    else if (result > 1 << 30 || result < 0)
+        snprintf(text, 48, "0x%" PRIx64, (uint64_t)result);
+    else
+        snprintf(text, 48, "%" PRId64, result);
+    return text;
+}
+
+static char *hex(const uint8_t *bytes, size_t size, char *text)
+{
+    for (size_t i = 0; i < size; i++)
+        sprintf(text + 2 * i, "%02x", bytes[i]);
+    text[2 * size] = 0;
+    return text;
+}
+
+static uint64_t data_size(const struct trace_record *r)
+{
+    uint32_t body = r->size - sizeof *r;
+    return r->flags <= body ? body - r->flags : 0;
+}
+
+/* ---- the parts of an event ---- */
+
+struct parts {
+    const struct trace_event *event;
+    const void *part;
+    const struct trace_effect *effects;
+    uint32_t neffects;
+    const uint8_t *bytes; /* NULL: they are in data records */
+    uint64_t nbytes;
+};
+
+/* The stream has checked that the effects lie in the record; their inline bytes are checked here. */
+static bool split(const struct trace_record *r, struct parts *p)
+{
+    *p = (struct parts){.event = (const struct trace_event *)r};
+    const uint8_t *at = (const uint8_t *)(p->event + 1);
+    p->part = at;
+    p->effects = (const struct trace_effect *)(at + trace_part_size(r->kind));
+    p->neffects = p->event->neffects;
+    for (uint32_t i = 0; i < p->neffects; i++)
+        if (!(p->effects[i].flags & EFF_ZERO))
+            p->nbytes += p->effects[i].len;
+    if (!(r->flags & EVF_INLINE))
+        return true;
+    p->bytes = (const uint8_t *)(p->effects + p->neffects);
+    return p->nbytes <= (uint64_t)((const uint8_t *)r + r->size - p->bytes);
+}
+
+/* ---- text ---- */
+
+static void text_effects(const struct parts *p)
+{
+    const uint8_t *bytes = p->bytes;
+    char text[2 * SHOWN_BYTES + 1];
+    for (uint32_t i = 0; i < p->neffects; i++) {
+        const struct trace_effect *f = &p->effects[i];
+        printf("%s0x%" PRIx64 "+%u", i ? ", " : "; sets ", f->addr, f->len);
+        if (f->flags & EFF_ZERO)
+            printf("=0");
+        else if (bytes) {
+            size_t shown = f->len < SHOWN_BYTES ? f->len : SHOWN_BYTES;
+            printf("=%s%s", hex(bytes, shown, text), shown < f->len ? ".." : "");
+            bytes += f->len;
+        }
+    }
+}
+
+static void text_signal(const struct parts *p)
+{
+    const struct trace_ev_signal *s = p->part;
+    uint16_t flags = p->event->rec.flags;
+    siginfo_t info;
+    char name[32];
+    memcpy(&info, s->siginfo, sizeof info);
+    printf("%s code %d", signal_text((int)p->event->result, name), info.si_code);
+    if (flags & EVF_SYNC)
+        printf(" address 0x%" PRIx64, (uint64_t)(uintptr_t)info.si_addr);
+    printf("%s%s%s%s at 0x%" PRIx64, flags & EVF_ENTRY ? " before a call" : "",
+           flags & EVF_EXIT ? " after a call" : "", flags & EVF_SYNC ? " by the instruction" : "",
+           flags & EVF_FATAL ? ", fatal," : "", p->event->pc);
+    if (!(flags & EVF_FATAL))
+        printf(", handler 0x%" PRIx64, s->regs.rip);
+}
+
+static void text_event(const struct line *l)
+{
+    struct parts p;
+    char name[32], result[48];
+    if (!split(l->record, &p))
+        die("space %u, event %" PRIu64 ": shorter than its effects' bytes", l->space, l->event);
+    const struct trace_event *e = p.event;
+    printf("+%-8" PRIu64 " ", e->ticks);
+    switch (l->record->kind) {
+    case EV_START: {
+        const struct trace_ev_start *s = p.part;
+        printf("rip 0x%" PRIx64 " rsp 0x%" PRIx64 " brk 0x%" PRIx64, s->regs.rip, s->regs.gpr[4], s->brk);
+        break;
+    }
+    case EV_SIGNAL:
+        text_signal(&p);
+        break;
+    case EV_INSN: {
+        const struct trace_ev_insn *i = p.part;
+        printf("%s at 0x%" PRIx64 " gives rax 0x%" PRIx64 " rbx 0x%" PRIx64 " rcx 0x%" PRIx64
+               " rdx 0x%" PRIx64,
+               insn_name(e->nr), e->pc, i->rax, i->rbx, i->rcx, i->rdx);
+        break;
+    }
+    case EV_FORK:
+        printf("%s = %s, space %u, at 0x%" PRIx64, call_name(e->nr, name), result_text(e->result, result),
+               ((const struct trace_ev_fork *)p.part)->child_space, e->pc);
+        break;
+    case EV_EXEC:
+        printf("%s at 0x%" PRIx64 " becomes space %u", call_name(e->nr, name), e->pc,
+               ((const struct trace_ev_exec *)p.part)->next_space);
+        break;
+    case EV_EXIT:
+        printf("%s(%" PRId64 ") at 0x%" PRIx64, call_name(e->nr, name), e->result, e->pc);
+        break;
+    default:
+        printf("%s = %s at 0x%" PRIx64 "%s%s", call_name(e->nr, name), result_text(e->result, result), e->pc,
+               l->record->flags & EVF_OUTPUT ? " to stdout" : "",
+               l->record->flags & EVF_OUTERR ? " to stderr" : "");
+    }
+    text_effects(&p);
+}
+
+static void text_map(const struct trace_map *m)
+{
+    char file[65];
+    printf("%s 0x%" PRIx64 "+0x%" PRIx64 " %c%c%c%c", map_op_name(m->op), m->addr, m->len,
+           m->prot & PROT_READ ? 'r' : '-', m->prot & PROT_WRITE ? 'w' : '-', m->prot & PROT_EXEC ? 'x' : '-',
+           m->shared ? 's' : 'p');
+    if (m->op == MAP_OP_MOVE)
+        printf(" from 0x%" PRIx64 "+0x%" PRIx64, m->offset, m->aux);
+    if (m->op == MAP_OP_FILE)
+        printf(" offset 0x%" PRIx64 " of %.*s (%.16s)", m->offset, (int)m->pathlen, trace_map_path(m),
+               hex(m->file, 32, file));
+}
+
+static void text_space(const struct trace_space *s)
+{
+    const char *text = (const char *)(s + 1);
+    printf("%s", origin_name(s->origin <= SPACE_EXEC ? (enum clio_origin)s->origin : CLIO_ORIGIN_UNKNOWN));
+    if (s->parent)
+        printf(" of space %u at its event %" PRIu64, s->parent, s->parent_event);
+    printf(", pid %d, %.*s:", s->pid, (int)s->exelen, text);
+    for (uint32_t i = 0; i < s->cmdlen; i++) {
+        unsigned char c = (unsigned char)text[s->exelen + i];
+        if (i == 0 || text[s->exelen + i - 1] == 0)
+            putchar(' ');
+        if (c)
+            putchar(c < 0x20 || c == 0x7f ? '?' : c);
+    }
+}
+
+static void text_body(const struct line *l)
+{
+    const struct trace_record *r = l->record;
+    char text[2 * SHOWN_BYTES + 1];
+    switch (r->kind) {
+    case REC_DATA: {
+        uint64_t size = data_size(r), shown = size < SHOWN_BYTES ? size : SHOWN_BYTES;
+        printf("%" PRIu64 " bytes: %s%s", size, hex((const uint8_t *)(r + 1), shown, text),
+               shown < size ? ".." : "");
+        break;
+    }
+    case REC_MAP:
+        text_map((const struct trace_map *)r);
+        break;
+    case REC_SPACE:
+        text_space((const struct trace_space *)r);
+        break;
+    case REC_END: {
+        const struct trace_end *e = (const struct trace_end *)r;
+        printf("%s, status %d, %" PRIu64 " events%s%.*s",
+               end_name(e->why <= END_INTERNAL ? (enum clio_end)e->why : 0), e->status, e->events,
+               e->textlen ? ": " : "", (int)e->textlen, (const char *)(e + 1));
+        break;
+    }
+    case REC_NOTE: {
+        const struct trace_note *n = (const struct trace_note *)r;
+        printf("%.*s", (int)n->textlen, (const char *)(n + 1));
+        break;
+    }
+    default:
+        text_event(l);
+    }
+}
+
+static void text_line(const struct line *l)
+{
+    printf("%-3u %8" PRIu64 " %-7s ", l->space, l->event, clio_kind_name(l->record->kind));
+    text_body(l);
+    putchar('\n');
+}
+
+/* ---- JSON ---- */
+
+/* Addresses and register values do not fit a JSON number of every reader: they are strings. */
+static json_t *address(uint64_t value)
+{
+    return json_sprintf("0x%" PRIx64, value);
+}
+
+static json_t *bytes_json(const uint8_t *bytes, uint64_t size)
+{
+    char *text = malloc(2 * size + 1);
+    if (!text)
+        die("out of memory");
+    json_t *json = json_string(hex(bytes, size, text));
+    free(text);
+    return json;
+}
+
+static json_t *span_json(const char *text, uint32_t size)
+{
+    char *copy = strndup(text, size);
+    json_t *json = copy ? text_json(copy) : NULL;
+    free(copy);
+    return json;
+}
+
+static json_t *effects_json(const struct parts *p)
+{
+    json_t *list = json_array();
+    const uint8_t *bytes = p->bytes;
+    for (uint32_t i = 0; i < p->neffects; i++) {
+        const struct trace_effect *f = &p->effects[i];
+        json_t *effect = json_pack("{so sI}", "addr", address(f->addr), "len", (json_int_t)f->len);
+        if (f->flags & EFF_ZERO)
+            json_object_set_new(effect, "zero", json_true());
+        else if (bytes) {
+            json_object_set_new(effect, "bytes", bytes_json(bytes, f->len));
+            bytes += f->len;
+        }
+        json_array_append_new(list, effect);
+    }
+    return list;
+}
+
+static json_t *regs_json(const struct trace_regs *regs)
+{
+    static const char *const names[] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
+                                        "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
+    json_t *json = json_object();
+    for (int i = 0; i < 16; i++)
+        json_object_set_new(json, names[i], address(regs->gpr[i]));
+    json_object_set_new(json, "rip", address(regs->rip));
+    json_object_set_new(json, "rflags", address(regs->rflags));
+    json_object_set_new(json, "fs_base", address(regs->fs_base));
+    json_object_set_new(json, "gs_base", address(regs->gs_base));
+    return json;
+}
+
+static void json_signal(json_t *json, const struct parts *p)
+{
+    const struct trace_ev_signal *s = p->part;
+    uint16_t flags = p->event->rec.flags;
+    siginfo_t info;
+    char name[32];
+    memcpy(&info, s->siginfo, sizeof info);
+    json_object_set_new(json, "signal", json_string(signal_text((int)p->event->result, name)));
+    json_object_set_new(json, "code", json_integer(info.si_code));
+    if (flags & EVF_SYNC)
+        json_object_set_new(json, "address", address((uint64_t)(uintptr_t)info.si_addr));
+    json_object_set_new(json, "fatal", json_boolean(flags & EVF_FATAL));
+    json_object_set_new(json, "regs", regs_json(&s->regs));
+}
+
+static void json_own_part(json_t *json, const struct parts *p)
+{
+    char name[32];
+    uint16_t kind = p->event->rec.kind;
+    if (kind == EV_SYSCALL || kind == EV_FORK || kind == EV_EXEC || kind == EV_EXIT) {
+        json_object_set_new(json, "nr", json_integer(p->event->nr));
+        json_object_set_new(json, "call", json_string(call_name(p->event->nr, name)));
+    }
+    if (kind == EV_START) {
+        const struct trace_ev_start *s = p->part;
+        json_object_set_new(json, "regs", regs_json(&s->regs));
+        json_object_set_new(json, "brk", address(s->brk));
+    } else if (kind == EV_SIGNAL)
+        json_signal(json, p);
+    else if (kind == EV_INSN) {
+        const struct trace_ev_insn *i = p->part;
+        json_object_set_new(json, "insn", json_string(insn_name(p->event->nr)));
+        json_object_set_new(json, "rax", address(i->rax));
+        json_object_set_new(json, "rbx", address(i->rbx));
+        json_object_set_new(json, "rcx", address(i->rcx));
+        json_object_set_new(json, "rdx", address(i->rdx));
+        json_object_set_new(json, "rflags", address(i->rflags));
+    } else if (kind == EV_FORK)
+        json_object_set_new(json, "child_space",
+                            json_integer(((const struct trace_ev_fork *)p->part)->child_space));
+    else if (kind == EV_EXEC)
+        json_object_set_new(json, "next_space",
+                            json_integer(((const struct trace_ev_exec *)p->part)->next_space));
+    if (p->event->rec.flags & EVF_OUTPUT)
+        json_object_set_new(json, "output", json_string("stdout"));
+    if (p->event->rec.flags & EVF_OUTERR)
+        json_object_set_new(json, "output", json_string("stderr"));
+}
+
+static void json_event(json_t *json, const struct line *l)
+{
+    struct parts p;
+    if (!split(l->record, &p))
+        die("space %u, event %" PRIu64 ": shorter than its effects' bytes", l->space, l->event);
+    const struct trace_event *e = p.event;
+    json_object_set_new(json, "seq", json_integer((json_int_t)e->seq));
+    json_object_set_new(json, "ticks", json_integer((json_int_t)e->ticks));
+    json_object_set_new(json, "pc", address(e->pc));
+    json_object_set_new(json, "result", json_integer(e->result));
+    json_object_set_new(json, "hash", address(e->hash));
+    json_own_part(json, &p);
+    json_object_set_new(json, "effects", effects_json(&p));
+}
+
+static void json_map(json_t *json, const struct trace_map *m)
+{
+    json_object_set_new(json, "op", json_string(map_op_name(m->op)));
+    json_object_set_new(json, "addr", address(m->addr));
+    json_object_set_new(json, "len", json_integer((json_int_t)m->len));
+    json_object_set_new(json, "prot", json_integer(m->prot));
+    json_object_set_new(json, "shared", json_boolean(m->shared));
+    if (m->op == MAP_OP_MOVE) {
+        json_object_set_new(json, "old_addr", address(m->offset));
+        json_object_set_new(json, "old_len", json_integer((json_int_t)m->aux));
+    }
+    if (m->op == MAP_OP_FILE) {
+        json_object_set_new(json, "offset", json_integer((json_int_t)m->offset));
+        json_object_set_new(json, "file_size", json_integer((json_int_t)m->aux));
+        json_object_set_new(json, "path", span_json(trace_map_path(m), m->pathlen));
+        json_object_set_new(json, "file", bytes_json(m->file, 32));
+    }
+}
+
+static void json_space(json_t *json, const struct trace_space *s)
+{
+    const char *text = (const char *)(s + 1);
+    json_t *argv = json_array();
+    for (uint32_t at = 0; at < s->cmdlen;) {
+        uint32_t size = (uint32_t)strnlen(text + s->exelen + at, s->cmdlen - at);
+        json_array_append_new(argv, span_json(text + s->exelen + at, size));
+        at += size + 1;
+    }
+    json_object_set_new(json, "origin",
+                        json_string(origin_name(s->origin <= SPACE_EXEC ? (enum clio_origin)s->origin : 0)));
+    json_object_set_new(json, "parent", json_integer(s->parent));
+    json_object_set_new(json, "parent_event", json_integer((json_int_t)s->parent_event));
+    json_object_set_new(json, "pid", json_integer(s->pid));
+    json_object_set_new(json, "exe", span_json(text, s->exelen));
+    json_object_set_new(json, "argv", argv);
+}
+
+static void json_body(json_t *json, const struct line *l)
+{
+    const struct trace_record *r = l->record;
+    switch (r->kind) {
+    case REC_DATA:
+        json_object_set_new(json, "bytes", bytes_json((const uint8_t *)(r + 1), data_size(r)));
+        break;
+    case REC_MAP:
+        json_map(json, (const struct trace_map *)r);
+        break;
+    case REC_SPACE:
+        json_space(json, (const struct trace_space *)r);
+        break;
+    case REC_END: {
+        const struct trace_end *e = (const struct trace_end *)r;
+        json_object_set_new(json, "why",
+                            json_string(end_name(e->why <= END_INTERNAL ? (enum clio_end)e->why : 0)));
+        json_object_set_new(json, "status", json_integer(e->status));
+        json_object_set_new(json, "events", json_integer((json_int_t)e->events));
+        json_object_set_new(json, "text", span_json((const char *)(e + 1), e->textlen));
+        break;
+    }
+    case REC_NOTE:
+        json_object_set_new(json, "text",
+                            span_json((const char *)((const struct trace_note *)r + 1),
+                                      ((const struct trace_note *)r)->textlen));
+        break;
+    default:
+        json_event(json, l);
+    }
+}
+
+static void json_line(const struct line *l)
+{
+    json_t *json = json_pack("{sI sI ss}", "space", (json_int_t)l->space, "event", (json_int_t)l->event,
+                             "kind", clio_kind_name(l->record->kind));
+    json_body(json, l);
+    json_dumpf(json, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(json);
+}
+
+/* ---- walking ---- */
+
+static bool well_formed(const struct trace_record *r)
+{
+    if (r->kind == REC_MAP)
+        return r->size >= sizeof(struct trace_map) &&
+               ((const struct trace_map *)r)->pathlen <= r->size - sizeof(struct trace_map);
+    return true;
+}
+
+static void show(struct clio_stream *stream, uint32_t space, const struct clio_record_head *head)
+{
+    struct line l = {space, clio_stream_event(stream), (const struct trace_record *)head};
+    if (!clio_kind_name(head->kind))
+        return; /* optional, of a later version */
+    if (!well_formed(l.record))
+        die("space %u, event %" PRIu64 ": malformed %s record", space, l.event, clio_kind_name(head->kind));
+    (want.json ? json_line : text_line)(&l);
+    if (ferror(stdout))
+        exit(errno == EPIPE ? EXIT_DONE : EXIT_ENVIRONMENT);
+}
+
+/* Prints a space; false with *error when damage ended it. */
+static bool dump_space(struct clio_source *source, uint32_t space, struct clio_error *error)
+{
+    struct clio_stream *stream =
+        clio_stream_open(source, space, want.nkinds ? want.kinds : NULL, want.nkinds, error);
+    if (!stream)
+        return false;
+    const struct clio_record_head *record;
+    enum clio_next next;
+    for (;;) {
+        next = clio_stream_next(stream, &record, error);
+        if (next == CLIO_RECORD)
+            show(stream, space, record);
+        else if (next == CLIO_NOTHING_YET && want.follow) {
+            fflush(stdout);
+            usleep(FOLLOW_US);
+        } else
+            break;
+    }
+    if (next == CLIO_CUT_HERE) {
+        fflush(stdout);
+        warning("space %u: cut here: %s", space, error->text);
+    }
+    clio_stream_close(stream);
+    return next != CLIO_ERROR;
+}
+
+/* Prints the spaces there are; with --follow, those that are born meanwhile, too. */
+static bool dump_all(struct clio_source *source, struct clio_error *error)
+{
+    uint32_t last = 0;
+    bool good = true, live;
+    do {
+        const struct clio_space_info *spaces;
+        struct clio_error later;
+        size_t count;
+        live = want.follow && clio_source_live(source);
+        if (!clio_source_spaces(source, &spaces, &count, good ? error : &later))
+            good = false;
+        uint32_t *numbers = calloc(count + 1, sizeof *numbers);
+        size_t n = 0;
+        for (size_t i = 0; numbers && i < count; i++)
+            if (spaces[i].space > last)
+                numbers[n++] = spaces[i].space;
+        for (size_t i = 0; i < n; i++) {
+            last = numbers[i];
+            if (!dump_space(source, last, good ? error : &later))
+                good = false;
+        }
+        free(numbers);
+        if (live && n == 0)
+            usleep(FOLLOW_US);
+    } while (live);
+    return good;
+}
+
+static uint32_t parse_space(const char *text)
+{
+    char *end;
+    unsigned long space = text ? strtoul(text, &end, 10) : 0;
+    if (!text || !*text || *end || space == 0 || space > UINT32_MAX)
+        usage("--space wants the number of a space (clio ps shows them), not `%s`", text ? text : "");
+    return (uint32_t)space;
+}
+
+static void parse(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        int kind = clio_kind_number(a);
+        if (strcmp(a, "--json") == 0)
+            want.json = true;
+        else if (strcmp(a, "--follow") == 0)
+            want.follow = true;
+        else if (strcmp(a, "--space") == 0)
+            want.space = parse_space(argv[++i]);
+        else if (a[0] == '-')
+            usage("clio dump: unknown option %s", a);
+        else if (kind >= 0 && want.nkinds < KINDS_MAX)
+            want.kinds[want.nkinds++] = (uint16_t)kind;
+        else if (want.trace || want.nkinds)
+            usage(
+                "`%s` is no kind of record: start syscall signal insn fork exec exit data map space end note",
+                a);
+        else
+            want.trace = a;
+    }
+}
+
+int cmd_dump(int argc, char **argv)
+{
+    struct clio_error error;
+    parse(argc, argv);
+    struct clio_source *source = open_trace(want.trace);
+    bool good = want.space ? dump_space(source, want.space, &error) : dump_all(source, &error);
+    if (!good) {
+        fflush(stdout);
+        trace_failed(&error);
+    }
+    clio_source_close(source);
+    return EXIT_DONE;
+}

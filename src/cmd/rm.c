@@ -1,0 +1,128 @@
+/*
+ * rm.c: `clio rm TRACE...`: removes traces, and captured files that no other trace uses from the pool.
+ *
+ * The file `trace` goes last, so that a removal that was interrupted can be repeated. A trace that is being
+ * recorded is refused.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cmd/cmd.h"
+#include "cmd/home.h"
+#include "cmd/trace_text.h"
+#include "trace/lifeline.h"
+#include "trace/locate.h"
+
+/* Removes what lies in directory `fd` (consumed), except the file `keep`. False with errno. */
+static bool remove_contents(int fd, const char *keep)
+{
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return false;
+    }
+    bool good = true;
+    for (struct dirent *entry; good && (entry = readdir(dir));) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (keep && strcmp(name, keep) == 0))
+            continue;
+        if (unlinkat(dirfd(dir), name, 0) == 0 || errno == ENOENT)
+            continue;
+        int below =
+            errno == EISDIR ? openat(dirfd(dir), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+        good = below >= 0 && remove_contents(below, NULL) && unlinkat(dirfd(dir), name, AT_REMOVEDIR) == 0;
+    }
+    int saved = errno;
+    closedir(dir);
+    errno = saved;
+    return good;
+}
+
+/* Removes from the pool what only this trace had: after its own link is gone, the pool's is the last one. */
+static void trim_pool(int dir, const char *pool)
+{
+    int files = openat(dir, "files", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int pool_dir = open(pool, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = files < 0 ? NULL : fdopendir(files);
+    for (struct dirent *entry; list && pool_dir >= 0 && (entry = readdir(list));) {
+        struct stat st;
+        if (entry->d_name[0] == '.' || unlinkat(dirfd(list), entry->d_name, 0) < 0)
+            continue;
+        if (fstatat(pool_dir, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1)
+            unlinkat(pool_dir, entry->d_name, 0);
+    }
+    if (list)
+        closedir(list);
+    if (pool_dir >= 0)
+        close(pool_dir);
+}
+
+/* Lets `latest` name the newest of the remaining traces when the one it named is gone. */
+static void mend_latest(const char *home)
+{
+    struct clio_error error;
+    char *link;
+    if (asprintf(&link, "%s/latest", home) < 0)
+        return;
+    struct stat st;
+    if (lstat(link, &st) == 0 && stat(link, &st) < 0) {
+        size_t count;
+        struct home_trace *traces = home_traces(&count);
+        if (count == 0)
+            unlink(link);
+        else
+            trace_set_latest(traces[count - 1].path, &error);
+        home_traces_free(traces, count);
+    }
+    free(link);
+}
+
+static void remove_trace(const char *argument, const char *home)
+{
+    struct clio_error error;
+    char *named = trace_resolve(argument, &error);
+    if (!named)
+        trace_failed(&error);
+    char *path = realpath(named, NULL);
+    if (!path)
+        die("%s: %s", named, strerror(errno));
+    free(named);
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        die("opening the trace %s: %s", path, strerror(errno));
+    if (faccessat(dir, "trace", F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        die("%s: not a trace: it has no file `trace`; nothing was removed", path);
+    if (trace_lifeline_held(dir))
+        die("%s: is being recorded; nothing was removed", path);
+    char *pool;
+    if (asprintf(&pool, "%s/pool", home ? home : path) < 0)
+        die("out of memory");
+    trim_pool(dir, pool);
+    free(pool);
+    int copy = dup(dir);
+    if (copy < 0 || !remove_contents(copy, "trace") || unlinkat(dir, "trace", 0) < 0 || rmdir(path) < 0)
+        die("removing %s: %s", path, strerror(errno));
+    close(dir);
+    free(path);
+}
+
+int cmd_rm(int argc, char **argv)
+{
+    struct clio_error error;
+    if (argc < 2 || argv[1][0] == '-')
+        usage("clio rm TRACE...");
+    char *home = trace_home(&error);
+    for (int i = 1; i < argc; i++)
+        remove_trace(argv[i], home);
+    if (home)
+        mend_latest(home);
+    free(home);
+    return EXIT_DONE;
+}
