@@ -751,6 +751,51 @@ static void ioctl_table_is_sorted(void **state)
     assert_null(ioctl_find(0xffffffff));
 }
 
+/* ---- the table ---- */
+
+/* Each call that the system's headers know has a row of its number and name. */
+static void numbers_and_names(void **state)
+{
+    FILE *f = fopen("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "r");
+    char line[200], name[64];
+    unsigned nr, found = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "#define __NR_%63s %u", name, &nr) != 2 || !strcmp(name, "bpf"))
+            continue;
+        if (!sys_name(nr) || strcmp(sys_name(nr), name))
+            fail_msg("call %u is %s, the table says %s", nr, name, sys_name(nr) ? sys_name(nr) : "nothing");
+        found++;
+    }
+    fclose(f);
+    assert_true(found > 300);
+    assert_null(sys_name(400));
+    assert_null(sys_name(~0u));
+}
+
+/* What a row says fits together. */
+static void rows_are_sound(void **state)
+{
+    for (uint32_t nr = 0; nr < sys_table_count; nr++) {
+        const struct sys_row *row = &sys_table[nr];
+        unsigned ways = !!row->both + (row->record && !row->slow) + !!(row->flags & ROW_REFUSED);
+        if (!row->name)
+            continue;
+        if (ways > 1 || (row->slow && !row->record) || (ways && !(row->flags & SYS_NOT_FAST)) ||
+            ((row->flags & ROW_REFUSED) && row->refusal <= 0) ||
+            ((row->flags & SYS_SEEN) && row->outs[0].how) ||
+            ((row->flags & SYS_WRITES) && !(row->fds >> row->to_fd & 1)))
+            fail_msg("the row of %s contradicts itself", row->name);
+        for (int i = 0; i < SYS_OUTS && row->outs[i].how; i++) {
+            const struct sys_out *o = &row->outs[i];
+            bool vector = o->how == OUT_IOVEC || o->how == OUT_MSG || o->how == OUT_MMSG;
+            if (o->arg > 5 || (o->how == OUT_FN) != !!o->fn || (o->how == OUT_FIXED && !o->size) ||
+                vector != (!i && (row->flags & ROW_VECTOR)))
+                fail_msg("output %d of %s contradicts itself", i, row->name);
+        }
+    }
+}
+
 /* ---- others ---- */
 
 static void queues(void **state)
@@ -867,6 +912,8 @@ int main(void)
         T(interfaces),
         T(file_commands),
         T(ioctl_table_is_sorted),
+        T(numbers_and_names),
+        T(rows_are_sound),
         T(queues),
         T(keys),
         T(other_memory),

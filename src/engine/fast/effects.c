@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -331,8 +332,10 @@ static void read_befores(const struct sys_row *row, const struct sys_call *c, st
     }
 }
 
-static bool names_hidden(const struct sys_row *row, const struct sys_call *c)
+bool sys_names_hidden(const struct sys_row *row, const struct sys_call *c)
 {
+    if (c->nr == SYS_mmap && (c->args[3] & MAP_ANONYMOUS))
+        return false; /* the descriptor is ignored */
     for (unsigned bits = row->fds; bits; bits &= bits - 1)
         if (hostfd_is((int32_t)c->args[__builtin_ctz(bits)]))
             return true;
@@ -382,7 +385,7 @@ static void perform(struct task *t, struct sys_call *c, const struct sys_row *ro
 
 int64_t sys_generic(struct task *t, struct sys_call *c, const struct sys_row *row)
 {
-    if (row->fds && names_hidden(row, c))
+    if (row->fds && sys_names_hidden(row, c))
         return c->result = -EBADF;
     if ((row->flags & ROW_NO_BYTES) && files_output((int32_t)c->args[row->to_fd]))
         return c->result = -EINVAL;

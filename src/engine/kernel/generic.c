@@ -4,22 +4,8 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 
-#include "engine/kernel/files.h"
-#include "engine/kernel/hostfd.h"
 #include "engine/kernel/table.h"
-
-static bool names_hidden(const struct sys_row *row, const struct sys_call *c)
-{
-    if (c->nr == SYS_mmap && (c->args[3] & MAP_ANONYMOUS))
-        return false; /* the descriptor is ignored */
-    for (unsigned i = 0; i < 6; i++)
-        if ((row->fds >> i & 1) && hostfd_is((int32_t)c->args[i]))
-            return true;
-    return false;
-}
 
 static int64_t refuse(struct sys_call *c, const struct sys_row *row)
 {
@@ -40,7 +26,7 @@ int64_t sys_record(struct task *t, struct sys_call *c)
         return refuse(c, row);
     if (row->both)
         return c->result = row->both(t, c);
-    if (names_hidden(row, c))
+    if (sys_names_hidden(row, c))
         return c->result = -EBADF;
     if (row->record && (!row->slow || row->slow(c)))
         return c->result = row->record(t, c);

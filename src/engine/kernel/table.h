@@ -101,6 +101,8 @@ const struct ioctl_row *ioctl_find(uint32_t cmd);
 bool sys_record_fast(struct task *t, struct sys_call *c);
 /* The kernel call of a row with its effects. FAST. c->restart: nothing was recorded. */
 int64_t sys_generic(struct task *t, struct sys_call *c, const struct sys_row *row);
+/* A descriptor of ours is among the call's arguments: the guest must see EBADF. FAST. */
+bool sys_names_hidden(const struct sys_row *row, const struct sys_call *c);
 /* EVF_OUTPUT or EVF_OUTERR when c wrote bytes of guest memory to what was stdout or stderr. FAST. */
 unsigned sys_output_flags(const struct sys_call *c);
 
