@@ -36,6 +36,7 @@ static struct clio_source *source;
 static struct trace_reader *reader;
 static struct trace_item next; /* the event to come, when have_next */
 static bool have_next;
+static uint32_t unborn; /* no event is to come, but this child's fork was under way when the space was cut */
 static uint64_t done; /* number of the last event replayed */
 
 uint64_t replay_event_number(void)
@@ -125,10 +126,26 @@ static _Noreturn void space_cut(void)
 
 /* ---- events ---- */
 
+/* A space that this one was forking when it was killed: the child lived, the parent's event did not. */
+static uint32_t unborn_child(void)
+{
+    const struct clio_space_info *spaces;
+    size_t n;
+    struct clio_error error;
+    if (!clio_source_spaces(source, &spaces, &n, &error))
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        if (spaces[i].origin == CLIO_ORIGIN_FORK && spaces[i].parent == engine.space_number &&
+            spaces[i].parent_event == done + 1)
+            return spaces[i].space;
+    return 0;
+}
+
 /* Loads the event to come; ends the replay where the trace ends. */
 static void look_ahead(void)
 {
     have_next = false;
+    unborn = 0;
     enum clio_next n;
     while ((n = trace_reader_next(reader, &next)) == CLIO_NOTHING_YET)
         nanosleep(&(struct timespec){0, 5000000}, NULL);
@@ -138,6 +155,8 @@ static void look_ahead(void)
     }
     if (n == CLIO_ERROR)
         replay_fail("%s", trace_reader_error(reader)->text);
+    if (n == CLIO_CUT_HERE && done && (unborn = unborn_child()))
+        return;
     if (n == CLIO_CUT_HERE)
         space_cut();
     space_done();
@@ -152,6 +171,8 @@ static bool is_preempting(const struct trace_event *e)
 static void set_budget(struct task *t)
 {
     task_reset_ticks(t);
+    if (!have_next)
+        return;
     if (is_preempting(next.event))
         t->budget = t->tick_base = (int64_t)next.event->ticks - 1;
     stop_set_budget(t, done, next.number);
@@ -212,6 +233,8 @@ static void consume(struct task *t)
 
 static void check(struct task *t, const struct observed *o)
 {
+    if (!have_next)
+        space_cut();
     const struct trace_event *e = next.event;
     if (o->kind != e->rec.kind || o->pc != e->pc || o->ticks != e->ticks || o->hash != e->hash ||
         (o->has_nr && o->nr != e->nr))
@@ -316,7 +339,7 @@ static void take_signal(struct task *t)
 /* Signals that came right after the event just replayed. */
 static void take_exit_signals(struct task *t)
 {
-    while (next.event->rec.kind == EV_SIGNAL && (next.event->rec.flags & EVF_EXIT)) {
+    while (have_next && next.event->rec.kind == EV_SIGNAL && (next.event->rec.flags & EVF_EXIT)) {
         check(t, &(struct observed){.kind = EV_SIGNAL, .pc = t->regs.rip, .ticks = 0, .hash = regs_hash(&t->regs, t->regs.rip)});
         take_signal(t);
     }
@@ -331,7 +354,7 @@ static void go_on(struct task *t)
 
 void replay_preempt(struct task *t)
 {
-    if (stop_reached(t, is_preempting(next.event) ? next.event->ticks : 0))
+    if (stop_reached(t, have_next && is_preempting(next.event) ? next.event->ticks : 0))
         return;
     struct observed o = {EV_SIGNAL, t->regs.rip, task_ticks(t), regs_hash(&t->regs, t->regs.rip), 0, false, NULL};
     check(t, &o);
@@ -370,6 +393,8 @@ static void open_reader(uint32_t space)
     engine.space_number = space;
     done = 0;
     have_next = false;
+    if (!reader && error.fault == CLIO_FAULT_MISSING)
+        space_cut(); /* it was announced, and everybody was killed before it began */
     if (!reader)
         replay_fail("%s", error.text);
     look_ahead();
@@ -450,6 +475,21 @@ static void replay_fork(struct task *t, const struct sys_call *c)
     (void)c;
 }
 
+/* The call in which the space was killed, when that was a fork whose child got to live. */
+static void replay_unborn(struct task *t, const struct sys_call *c)
+{
+    bool forks = c->nr == SYS_fork || c->nr == SYS_vfork || c->nr == SYS_clone || c->nr == SYS_clone3;
+    uint32_t becomes = stop_becomes(engine.space_number, done + 1);
+    if (!forks || (!becomes && (!options.follow || fork())))
+        space_cut();
+    uint32_t child = unborn;
+    nchildren = 0;
+    reopen_source();
+    syscall_to_regs(t, 0);
+    open_reader(becomes ? becomes : child);
+    start_space(t);
+}
+
 static void replay_exec(struct task *t)
 {
     const struct trace_ev_exec e = *(const struct trace_ev_exec *)next.part;
@@ -472,6 +512,10 @@ void replay_syscall(struct task *t)
     struct sys_call c;
     uint64_t pc = t->call_pc = t->exit_pc - 2;
     syscall_from_regs(t, &c);
+    if (!have_next) {
+        replay_unborn(t, &c);
+        return;
+    }
     const struct trace_event *e = next.event;
     struct observed o = {EV_SYSCALL, pc, task_ticks(t), regs_hash(&t->regs, pc), (uint16_t)c.nr, true, NULL};
     LOG(syscall, "event %lu: %u", (unsigned long)next.number, c.nr);

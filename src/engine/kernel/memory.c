@@ -206,9 +206,7 @@ static int64_t check_request(struct request *r)
     if (!r->len)
         return -EINVAL;
     r->len = PAGE_UP(r->len);
-    if (!r->len)
-        return -ENOMEM;
-    return r->offset / PAGE_SIZE + r->len / PAGE_SIZE > UINT64_MAX / PAGE_SIZE ? -EOVERFLOW : 0;
+    return r->len ? 0 : -ENOMEM;
 }
 
 int64_t rec_mmap(struct task *t, struct sys_call *c)
@@ -301,7 +299,8 @@ static bool any_noexec(const struct space *s, uint64_t start, uint64_t end)
     return false;
 }
 
-int64_t rec_mprotect(struct task *t, struct sys_call *c)
+/* pkey: -1, or a key that cannot be right because none was ever allocated. */
+static int64_t protect(const struct sys_call *c, int pkey)
 {
     struct space *s = &engine.space;
     uint64_t start = c->args[0], len = c->args[1], prot = c->args[2];
@@ -315,7 +314,7 @@ int64_t rec_mprotect(struct task *t, struct sys_call *c)
     uint64_t end = start + len;
     if (end <= start)
         return -ENOMEM;
-    if (prot & ~(uint64_t)(PROT_ALL | PROT_SEM))
+    if ((prot & ~(uint64_t)(PROT_ALL | PROT_SEM)) || pkey != -1)
         return -EINVAL;
     prot &= PROT_ALL;
     if (grows) {
@@ -339,9 +338,14 @@ int64_t rec_mprotect(struct task *t, struct sys_call *c)
     return error ? error : stop < end ? -ENOMEM : 0;
 }
 
+int64_t rec_mprotect(struct task *t, struct sys_call *c)
+{
+    return protect(c, -1);
+}
+
 int64_t rec_pkey_mprotect(struct task *t, struct sys_call *c)
 {
-    return (int)c->args[3] == -1 ? rec_mprotect(t, c) : -EINVAL; /* no key was ever allocated */
+    return protect(c, (int)c->args[3]);
 }
 
 /* ---- mremap ---- */
@@ -376,8 +380,6 @@ static int64_t remap_to(struct space *s, const struct remap *m, uint64_t at)
 /* old_len 0: a second mapping of shared memory. Replay cannot alias: it gets the content. */
 static int64_t remap_alias(struct space *s, const struct remap *m, uint64_t at)
 {
-    if (!m->v.shared)
-        return -EINVAL;
     int64_t r = raw5(SYS_mremap, m->old, 0, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, at);
     if (r < 0)
         return r;
@@ -393,27 +395,29 @@ static int64_t remap_alias(struct space *s, const struct remap *m, uint64_t at)
 /* Where a mapping that may move goes, or an error. */
 static int64_t remap_address(struct space *s, const struct remap *m)
 {
-    if (!(m->flags & MREMAP_FIXED)) {
-        uint64_t align = m->len % HUGE_PAGE ? PAGE_SIZE : HUGE_PAGE;
-        uint64_t at = space_pick(s, m->len, align, 0);
-        return at ? (int64_t)at : -ENOMEM;
-    }
-    if (m->target % PAGE_SIZE || m->target > (1ull << 47) - m->len)
-        return -EINVAL;
-    if (m->target < m->old + m->old_len && m->old < m->target + m->len)
-        return -EINVAL;
-    return space_legal(m->target, m->len) ? (int64_t)m->target : refuse_address(m->target, m->len);
+    if (m->flags & MREMAP_FIXED)
+        return space_legal(m->target, m->len) ? (int64_t)m->target : refuse_address(m->target, m->len);
+    uint64_t align = m->len % HUGE_PAGE ? PAGE_SIZE : HUGE_PAGE;
+    uint64_t at = space_pick(s, m->len, align, 0);
+    return at ? (int64_t)at : -ENOMEM;
 }
 
+#define ADDRESS_END ((1ull << 47) - PAGE_SIZE)
+
+/* What is wrong whatever is mapped. */
 static int64_t check_remap(const struct remap *m)
 {
     if (m->flags & ~(uint64_t)(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP))
         return -EINVAL;
-    if ((m->flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) && !(m->flags & MREMAP_MAYMOVE))
+    if (m->old % PAGE_SIZE || !m->len || m->len > ADDRESS_END)
+        return -EINVAL;
+    if (!(m->flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)))
+        return 0;
+    if (m->target % PAGE_SIZE || m->target > ADDRESS_END - m->len || !(m->flags & MREMAP_MAYMOVE))
         return -EINVAL;
     if ((m->flags & MREMAP_DONTUNMAP) && m->old_len != m->len)
         return -EINVAL;
-    return m->old % PAGE_SIZE || !m->len || m->len > GUEST_HIGH ? -EINVAL : 0;
+    return m->target < m->old + m->old_len && m->old < m->target + m->len ? -EINVAL : 0;
 }
 
 int64_t rec_mremap(struct task *t, struct sys_call *c)
@@ -436,8 +440,17 @@ int64_t rec_mremap(struct task *t, struct sys_call *c)
         int64_t error = m.len < m.old_len ? change_unmap(s, m.old + m.len, m.old_len - m.len) : 0;
         return error ? error : (int64_t)m.old;
     }
-    if (v->end - m.old < m.old_len)
+    if (!m.old_len && !v->shared)
+        return -EINVAL;
+    if (v->end - m.old < (m.len < m.old_len ? m.len : m.old_len))
         return -EFAULT;
+    if (m.len < m.old_len) {
+        int error = change_unmap(s, m.old + m.len, m.old_len - m.len);
+        if (error)
+            return error;
+        m.old_len = m.len;
+        v = space_find(s, m.old);
+    }
     bool at_end = m.old_len && v->end == m.old + m.old_len;
     if (!moves && at_end && space_legal(m.old, m.len) && space_free(s, v->end, m.len - m.old_len))
         return remap_to(s, &m, m.old);
@@ -448,12 +461,6 @@ int64_t rec_mremap(struct task *t, struct sys_call *c)
         return at;
     if (!m.old_len)
         return remap_alias(s, &m, (uint64_t)at);
-    if (m.len < m.old_len) {
-        int error = change_unmap(s, m.old + m.len, m.old_len - m.len);
-        if (error)
-            return error;
-        m.old_len = m.len;
-    }
     return remap_to(s, &m, (uint64_t)at);
 }
 
@@ -522,8 +529,10 @@ int64_t rec_madvise(struct task *t, struct sys_call *c)
         return -EINVAL; /* as before Linux 6.13 */
     if (start % PAGE_SIZE || (c->args[1] && !len) || start + len < start)
         return -EINVAL;
-    if (touches_host(start, start + len))
-        return -ENOMEM;
+    if (touches_host(start, start + len)) {
+        int64_t unknown = raw3(SYS_madvise, start, 0, advice);
+        return unknown ? unknown : -ENOMEM;
+    }
     switch (advice) {
     case MADV_DONTFORK:
     case MADV_DOFORK:
