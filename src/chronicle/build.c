@@ -461,7 +461,7 @@ static void leave_block(struct chron_builder *b, uint32_t ran)
     b->block = STORY_NONE;
 }
 
-static int on_block(struct chron_builder *b, uint64_t word)
+static inline int on_block(struct chron_builder *b, uint64_t word)
 {
     uint64_t number = word & (LOG_BLOCK_TICK - 1);
     bool tick = word & LOG_BLOCK_TICK;
@@ -642,40 +642,38 @@ static int on_moment(struct chron_builder *b, const uint64_t *p)
     return 0;
 }
 
-/* Consumes one entry at p[0..n): its words or -errno. */
-static inline int64_t entry(struct chron_builder *b, const uint64_t *p, uint64_t n)
+/* Consumes a LOG_WRITE at p[0..n): its words or -errno. */
+static inline int64_t on_write(struct chron_builder *b, const uint64_t *p, uint64_t n)
 {
-    uint64_t words, size, index = p[0] & UINT32_MAX;
-    int rc;
+    uint64_t size = p[0] >> 40 & 0xffff, words = 2 + (size + 7) / 8;
+    if (__builtin_expect(!size || size > CHRON_SHORT || words > n, 0))
+        return broken(b, "a write");
+    int rc = on_store(b, p[0] & UINT32_MAX, (unsigned)size, p[1], size, p + 2);
+    return rc ? rc : (int64_t)words;
+}
+
+static int64_t on_range(struct chron_builder *b, const uint64_t *p, uint64_t n)
+{
+    if (n < 3 || padded(p[2]) > n - 3)
+        return broken(b, "a range");
+    int rc = p[2] ? on_store(b, p[0] & UINT32_MAX, 0, p[1], p[2], p + 3) : 0;
+    return rc ? rc : (int64_t)(3 + padded(p[2]));
+}
+
+/* Consumes one of the rarer entries. */
+static __attribute__((noinline)) int64_t on_other(struct chron_builder *b, const uint64_t *p, uint64_t n)
+{
     switch (p[0] >> LOG_KIND_SHIFT) {
-    case LOG_BLOCK:
-        words = 1;
-        rc = on_block(b, p[0]);
-        break;
-    case LOG_WRITE:
-        size = p[0] >> 40 & 0xffff;
-        words = 2 + padded(size);
-        if (!size || size > CHRON_SHORT || words > n)
-            return broken(b, "a write");
-        rc = on_store(b, index, (unsigned)size, p[1], size, p + 2);
-        break;
     case LOG_RANGE:
-        if (n < 3 || padded(p[2]) > n - 3)
-            return broken(b, "a range");
-        words = 3 + padded(p[2]);
-        rc = p[2] ? on_store(b, index, 0, p[1], p[2], p + 3) : 0;
-        break;
+        return on_range(b, p, n);
     case LOG_EVENT:
         return on_event(b, p, n);
     case LOG_MOMENT:
-        words = 3;
-        rc = n < 3 ? broken(b, "a moment") : on_moment(b, p);
-        break;
+        return n < 3 ? broken(b, "a moment") : on_moment(b, p) ?: 3;
     default:
         return fail(b, -EINVAL, "the log has an entry of unknown kind %llu",
                     (unsigned long long)(p[0] >> LOG_KIND_SHIFT));
     }
-    return rc ? rc : (int64_t)words;
 }
 
 int chron_build_log(struct chron_builder *b, const uint64_t *words, uint64_t count)
@@ -683,8 +681,15 @@ int chron_build_log(struct chron_builder *b, const uint64_t *words, uint64_t cou
     if (b->error)
         return b->error;
     while (count) {
-        int64_t n = entry(b, words, count);
-        if (n < 0)
+        uint64_t kind = words[0] >> LOG_KIND_SHIFT;
+        int64_t n;
+        if (kind == LOG_WRITE)
+            n = on_write(b, words, count);
+        else if (kind == LOG_BLOCK)
+            n = on_block(b, words[0]) ?: 1;
+        else
+            n = on_other(b, words, count);
+        if (__builtin_expect(n < 0, 0))
             return (int)n;
         words += n;
         count -= (uint64_t)n;
@@ -734,7 +739,7 @@ static int collect_slots(struct chron_builder *b)
         records[i].slots = (uint32_t)slots->count;
         records[i].nslots = block->nslots;
         for (uint32_t j = 0; !rc && j < block->nslots; j++)
-            rc = table_add(b, slots, &b->story.slots[block->slots + j]);
+            rc = table_add(b, slots, &b->story.stores[block->slots + j].fixed);
     }
     return rc;
 }

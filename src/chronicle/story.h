@@ -65,7 +65,7 @@ enum { STORY_SLOTS_MAX = 64 /* static stores of a block */ };
 struct story_store {
     uint64_t address, change, value;
     uint32_t chunk;
-    struct chron_slot fixed; /* readers: the static store, once chunk is not 0 */
+    struct chron_slot fixed; /* what the block's static store is */
 };
 
 static inline uint64_t story_mask(unsigned size)
@@ -87,7 +87,7 @@ static inline uint32_t story_index_of(uint64_t block_pc, const uint8_t *lengths,
 /* ---- writing ---- */
 
 struct story_block {
-    uint32_t ninsns, slots; /* first of its room in `slots` */
+    uint32_t ninsns, slots; /* first of its room in `stores` */
     uint16_t nslots, room;
     uint32_t next, count; /* predictions, valid for `chunk` */
     uint32_t chunk;
@@ -95,8 +95,7 @@ struct story_block {
 
 struct story_writer {
     struct story_block *blocks;
-    struct chron_slot *slots;
-    struct story_store *stores; /* beside slots */
+    struct story_store *stores;
     uint64_t nblocks, blocks_room, nslots, slots_room;
     struct story_store shared;
     uint8_t *start[CHRON_STREAMS], *at[CHRON_STREAMS], *limit[CHRON_STREAMS];

@@ -24,7 +24,6 @@ void story_writer_free(struct story_writer *w)
     for (int i = 0; i < CHRON_STREAMS; i++)
         free(w->start[i]);
     free(w->blocks);
-    free(w->slots);
     free(w->stores);
 }
 
@@ -133,6 +132,9 @@ static int end_execution(struct story_writer *w)
 int story_block(struct story_writer *w, uint32_t number, bool tick)
 {
     int rc = end_execution(w);
+    const struct story_block *b = &w->blocks[number];
+    __builtin_prefetch(&w->stores[b->slots], 1);
+    __builtin_prefetch(&w->blocks[b->next >> 1], 1); /* likely the next one; a wild address does no harm */
     w->current = number;
     w->symbol = number << 1 | tick;
     w->count = 0;
@@ -142,31 +144,28 @@ int story_block(struct story_writer *w, uint32_t number, bool tick)
 /* Gives the block room for one more static store. */
 static int grow_slots(struct story_writer *w, struct story_block *b)
 {
-    uint32_t room = b->room ? 2u * b->room : 4;
+    uint32_t room = b->room ? 2u * b->room : 2;
+    if (w->nslots + room > UINT32_MAX)
+        return -EOVERFLOW;
     if (w->nslots + room > w->slots_room) {
         uint64_t all = w->slots_room ? 2 * w->slots_room : 16384;
-        struct chron_slot *slots = realloc(w->slots, all * sizeof *slots);
-        if (!slots)
-            return -ENOMEM;
-        w->slots = slots;
         struct story_store *stores = realloc(w->stores, all * sizeof *stores);
         if (!stores)
             return -ENOMEM;
         w->stores = stores;
         w->slots_room = all;
     }
-    if (b->nslots) {
-        memcpy(w->slots + w->nslots, w->slots + b->slots, b->nslots * sizeof *w->slots);
+    if (b->nslots)
         memcpy(w->stores + w->nslots, w->stores + b->slots, b->nslots * sizeof *w->stores);
-    }
     b->slots = (uint32_t)w->nslots;
     b->room = (uint16_t)room;
     w->nslots += room;
-    return w->nslots > UINT32_MAX ? -EOVERFLOW : 0;
+    return 0;
 }
 
 /* The state of the execution's next store; *explicit when it is not the block's static one. */
-static struct story_store *store_for(struct story_writer *w, unsigned index, unsigned size, bool *explicit)
+static inline struct story_store *store_for(struct story_writer *w, unsigned index, unsigned size,
+                                            bool *explicit)
 {
     struct story_block *b = &w->blocks[w->current];
     uint32_t j = w->count;
@@ -176,15 +175,14 @@ static struct story_store *store_for(struct story_writer *w, unsigned index, uns
     if (j == b->nslots) {
         if (j == b->room && grow_slots(w, b))
             return NULL;
-        w->slots[b->slots + j] = (struct chron_slot){.index = (uint16_t)index, .size = (uint8_t)size};
-        w->stores[b->slots + j].chunk = 0;
+        w->stores[b->slots + j] =
+            (struct story_store){.fixed = {.index = (uint16_t)index, .size = (uint8_t)size}};
         b->nslots++;
     }
-    struct chron_slot *slot = &w->slots[b->slots + j];
-    *explicit = slot->index != index || slot->size != size;
     struct story_store *s = &w->stores[b->slots + j];
+    *explicit = s->fixed.index != index || s->fixed.size != size;
     if (s->chunk != w->chunk)
-        *s = (struct story_store){.chunk = w->chunk};
+        *s = (struct story_store){.chunk = w->chunk, .fixed = s->fixed};
     return s;
 }
 
