@@ -482,6 +482,8 @@ static bool well_formed(const struct trace_record *r)
 static void show(struct clio_stream *stream, uint32_t space, const struct clio_record_head *head)
 {
     struct line l = {space, clio_stream_event(stream), (const struct trace_record *)head};
+    if (head->kind == REC_SPACE)
+        l.event = 0;
     if (!clio_kind_name(head->kind))
         return; /* optional, of a later version */
     if (!well_formed(l.record))

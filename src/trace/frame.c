@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #include "trace/fault.h"
+#include "trace/lifeline.h"
 #include "trace/record.h"
 
 /* A frame that does not check may have been replaced by a store that took over: look again before calling it
@@ -174,9 +175,10 @@ static enum frame_found read_header(struct frame_file *file, struct frame_header
     return FRAME_FOUND;
 }
 
-static void pause_before_retry(void)
+/* Waits a little and returns true when the file may be another one afterwards. */
+static bool worth_retrying(const struct frame_file *file)
 {
-    nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
+    return trace_lifeline_held(file->dir) && nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL) == 0;
 }
 
 enum frame_found frame_file_next(struct frame_file *file, struct clio_error *error)
@@ -186,10 +188,8 @@ enum frame_found frame_file_next(struct frame_file *file, struct clio_error *err
         return found;
     struct frame_header h;
     found = read_header(file, &h, error);
-    for (int i = 0; i < RETRIES && found == FRAME_ERROR && error->fault == CLIO_FAULT_DAMAGED; i++) {
-        pause_before_retry();
+    for (int i = 0; i < RETRIES && found == FRAME_ERROR && worth_retrying(file); i++)
         found = read_header(file, &h, error);
-    }
     if (found != FRAME_FOUND)
         return found;
     file->header = h;
@@ -248,10 +248,9 @@ static bool read_stored(struct frame_file *file, uint8_t *to, struct clio_error 
             return false;
         if (n == (ssize_t)h->stored_size && XXH64(to, h->stored_size, 0) == h->checksum)
             return true;
-        if (i == RETRIES)
+        if (i == RETRIES || !worth_retrying(file))
             return bad_frame(file, error, h->sequence, file->header_offset,
                              "the records fail their checksum");
-        pause_before_retry();
     }
 }
 

@@ -302,6 +302,19 @@ static inline bool is_event(const struct trace_item *item, uint64_t n)
     return true;
 }
 
+/* Records in the tasks stream: births, ends and notes. */
+static inline size_t source_tasks(struct clio_source *source)
+{
+    struct clio_error error;
+    const struct clio_record_head *record;
+    struct clio_stream *stream = clio_stream_open(source, 0, NULL, 0, &error);
+    size_t count = 0;
+    while (clio_stream_next(stream, &record, &error) == CLIO_RECORD)
+        count++;
+    clio_stream_close(stream);
+    return count;
+}
+
 /* Reads a space to where it stops; every event must be right. Returns how it stops, *events the number read.
  */
 static inline enum clio_next read_all(const char *path, uint32_t space, uint64_t *events,
