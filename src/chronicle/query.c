@@ -290,6 +290,9 @@ static bool search_key(struct search *s, uint64_t key)
     struct database_pair p = s->first ? n.after : n.before;
     if (p.ordinal == DATABASE_NONE || p.key != key)
         return true;
+    if ((key & 127) > CODE_LARGEST)
+        return database_fault(s->d, CLIO_FAULT_DAMAGED, 0, "the index has a key 0x%llx that cannot be",
+                              (unsigned long long)key);
     uint64_t start, length;
     key_extent(key, &start, &length);
     uint64_t end = start + length < s->address + s->length ? start + length : s->address + s->length;
