@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -178,6 +179,8 @@ static void set_budget(struct task *t)
     stop_set_budget(t, done, next.number);
 }
 
+static const uint8_t zero_page[PAGE_SIZE];
+
 static void apply_maps(void)
 {
     for (uint32_t i = 0; i < next.nmaps; i++) {
@@ -202,21 +205,59 @@ static void apply_maps(void)
     }
 }
 
+/*
+ * Sets bytes of one page that the guest itself cannot write: a read-only view of a file that the program wrote. A page
+ * beyond the end of the captured file, which was there because the file grew, becomes memory of its own.
+ */
+static bool store_in_view(const struct vma *v, uint64_t addr, const uint8_t *bytes, uint64_t len)
+{
+    uint64_t page = PAGE_DOWN(addr);
+    uint32_t prot = (v->prot & PROT_WRITE) | (v->prot & (PROT_READ | PROT_EXEC) ? PROT_READ : 0);
+    bool done_so = !raw3(SYS_mprotect, page, PAGE_SIZE, PROT_READ | PROT_WRITE) &&
+                   (!safe_copy((void *)addr, bytes, len) ||
+                    (raw6(SYS_mmap, page, PAGE_SIZE, PROT_READ | PROT_WRITE,
+                          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0) == (int64_t)page &&
+                     !safe_copy((void *)addr, bytes, len)));
+    raw3(SYS_mprotect, page, PAGE_SIZE, prot);
+    return done_so;
+}
+
+static bool store_in_views(uint64_t addr, const uint8_t *bytes, uint64_t len)
+{
+    for (uint64_t at = addr, n; at < addr + len; at += n) {
+        const struct vma *v = space_find(&engine.space, at);
+        n = PAGE_DOWN(at) + PAGE_SIZE - at;
+        if (n > addr + len - at)
+            n = addr + len - at;
+        if (!v || !v->file || !store_in_view(v, at, bytes ? bytes + (at - addr) : zero_page, n))
+            return false;
+        if (v->prot & PROT_EXEC)
+            code_invalidate(at, at + n);
+    }
+    return true;
+}
+
+/* Sets guest memory; bytes NULL: to zero. */
+static bool store(uint64_t addr, const uint8_t *bytes, uint64_t len)
+{
+    if (!bytes && space_allows(&engine.space, addr, len, PROT_WRITE)) {
+        memset((void *)addr, 0, len);
+        return true;
+    }
+    return (bytes && !safe_copy((void *)addr, bytes, len)) || store_in_views(addr, bytes, len);
+}
+
 static void apply_effects(void)
 {
     const uint8_t *bytes = next.bytes;
     for (uint32_t i = 0; i < next.event->neffects; i++) {
         const struct trace_effect *e = &next.effects[i];
-        size_t missed = 0;
-        if (e->flags & EFF_ZERO) {
-            memset((void *)e->addr, 0, e->len);
-        } else {
-            missed = safe_copy((void *)e->addr, bytes, e->len);
-            bytes += e->len;
-        }
-        if (missed)
+        bool zero = e->flags & EFF_ZERO;
+        if (!store(e->addr, zero ? NULL : bytes, e->len))
             replay_fail("event %lu sets %u bytes at %#lx, which cannot be written", (unsigned long)next.number, e->len,
                         (unsigned long)e->addr);
+        if (!zero)
+            bytes += e->len;
     }
 }
 
