@@ -22,7 +22,7 @@
 #include "trace/header.h"
 
 enum { SPACES_MAX = 1 << 24 };
-enum { SINK_LEVEL = -3 }; /* of zstd: see docs/trace-format.md for what the levels cost */
+enum { SINK_LEVEL = -1 }; /* of zstd: see docs/trace-format.md for what the levels cost */
 
 static const int write_order[STREAM_COUNT] = {STREAM_DATA, STREAM_MAPS, STREAM_EVENTS, STREAM_TASKS};
 
