@@ -35,8 +35,15 @@
 #define MADV_GUARD_REMOVE  103
 #endif
 
-#define HUGE_PAGE (2ull << 20)
+#define HUGE_PAGE     (2ull << 20)
+#define MAP_HUGE_BITS ((int)((unsigned)MAP_HUGE_MASK << MAP_HUGE_SHIFT))
 
+/* Flags that MAP_SHARED_VALIDATE accepts. */
+enum {
+    MAP_KNOWN = MAP_FIXED | MAP_ANONYMOUS | MAP_DENYWRITE | MAP_EXECUTABLE | MAP_GROWSDOWN | MAP_LOCKED |
+                MAP_NORESERVE | MAP_POPULATE | MAP_NONBLOCK | MAP_STACK | MAP_HUGETLB | MAP_32BIT |
+                MAP_HUGE_BITS
+};
 enum { PROT_ALL = PROT_READ | PROT_WRITE | PROT_EXEC };
 
 /* A fixed address that the kernel would accept and Clio cannot. */
@@ -73,7 +80,10 @@ static int64_t check_type(struct request *r)
     case MAP_SHARED_VALIDATE:
         if (r->fd < 0)
             return -EINVAL;
-        /* fall through */
+        if (r->flags & ~(MAP_TYPE | MAP_KNOWN))
+            return -EOPNOTSUPP; /* MAP_SYNC, too: as a file system without DAX */
+        r->shared = true;
+        break;
     case MAP_SHARED:
         r->shared = true;
         break;
@@ -82,7 +92,7 @@ static int64_t check_type(struct request *r)
     default:
         return -EINVAL;
     }
-    if ((r->flags & MAP_GROWSDOWN) && (r->fd >= 0 || r->shared))
+    if ((r->flags & MAP_GROWSDOWN) && r->fd < 0 && r->shared)
         return -EINVAL;
     return 0;
 }
@@ -172,10 +182,10 @@ static int64_t perform(struct space *s, const struct request *r, bool noexec)
                     .offset = r->fd >= 0 ? r->offset : 0};
     if (r->fd >= 0)
         v.file = file_capture(r->fd, NULL);
-    int host_flags = r->flags & (MAP_NORESERVE | MAP_POPULATE | MAP_LOCKED | MAP_HUGETLB | MAP_NONBLOCK |
-                                 (MAP_HUGE_MASK << MAP_HUGE_SHIFT));
-    if ((r->flags & MAP_TYPE) == MAP_SHARED_VALIDATE)
-        host_flags |= r->flags & MAP_SYNC;
+    int host_flags =
+        r->flags & (MAP_NORESERVE | MAP_POPULATE | MAP_LOCKED | MAP_HUGETLB | MAP_NONBLOCK | MAP_HUGE_BITS);
+    if (r->fd >= 0)
+        host_flags |= r->flags & MAP_GROWSDOWN; /* which the kernel refuses, in its turn */
     int error = change_map(s, &v, r->fd, host_flags);
     if (error)
         return error;
@@ -318,8 +328,8 @@ static int64_t protect(const struct sys_call *c, int pkey)
         return -EINVAL;
     prot &= PROT_ALL;
     if (grows) {
-        struct vma *v = space_find(s, start);
-        if (!v)
+        struct vma *v = space_at_or_above(s, start);
+        if (!v || v->start >= end || (grows == PROT_GROWSUP && v->start > start))
             return -ENOMEM;
         if (grows != PROT_GROWSDOWN || !v->growsdown)
             return -EINVAL;
@@ -365,6 +375,9 @@ static int64_t remap_to(struct space *s, const struct remap *m, uint64_t at)
     int error = change_move(s, at, m->len, m->old, m->old_len);
     if (error)
         return error;
+    if (m->v.shared && !m->v.file && m->len > m->old_len)
+        event_note("shared memory at 0x%lx was made larger by mremap; in a replay the new part is zero",
+                   (unsigned long)at);
     if (m->flags & MREMAP_DONTUNMAP) {
         struct vma rest = m->v;
         rest.start = m->old;
