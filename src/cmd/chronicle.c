@@ -271,6 +271,8 @@ int cmd_chronicle(int argc, char **argv)
     size_t n;
     char from_text[MOMENT_TEXT], to_text[MOMENT_TEXT];
     parse(argc, argv, &w);
+    if (!access(w.output, F_OK))
+        die("chronicle: %s exists; remove it or choose another name", w.output);
     struct clio_source *source = clio_source_open(w.trace, &error);
     if (!source || !clio_source_spaces(source, &spaces, &n, &error))
         die("%s", error.text);

@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,6 +198,17 @@ typedef bool writes_fn(struct clio_chronicle *c, uint64_t address, uint64_t leng
                        const struct clio_moment *moment, const struct clio_write **answers, size_t *count,
                        struct clio_error *error);
 
+static void say_nothing_wrote(const struct answer_context *c, const struct answer_question *q)
+{
+    const struct clio_chronicle_info *i = clio_chronicle_info(c->chronicle);
+    struct clio_moment from = q->first ? q->moment : i->from, to = q->first ? i->to : q->moment;
+    char from_text[MOMENT_TEXT], to_text[MOMENT_TEXT];
+    warning("query: nothing wrote 0x%" PRIx64 "..0x%" PRIx64 " from %s to %s", q->address,
+            q->address + q->length,
+            moment_print((struct moment){from.event, from.tick, from.step}, from_text),
+            moment_print((struct moment){to.event, to.tick, to.step}, to_text));
+}
+
 static int ask_writes(struct answer_context *c, struct clio_chronicle *chronicle, const struct options *o,
                       struct answer_question q, writes_fn *ask)
 {
@@ -206,11 +218,14 @@ static int ask_writes(struct answer_context *c, struct clio_chronicle *chronicle
     read_address(c, o->address, &q.address, &q.length);
     if (!ask(chronicle, q.address, q.length, &q.moment, &answers, &count, &error))
         refuse(&error);
-    (o->json ? answer_writes_json : answer_writes_text)(c, &q, answers, count);
-    for (size_t i = 0; i < count; i++)
-        if (answers[i].kind != CLIO_WRITE_NONE)
-            return EXIT_DONE;
-    return EXIT_NOT_SO;
+    bool any = count != 1 || answers[0].kind != CLIO_WRITE_NONE;
+    if (o->json)
+        answer_writes_json(c, &q, answers, count);
+    else if (any)
+        answer_writes_text(c, &q, answers, count);
+    else
+        say_nothing_wrote(c, &q);
+    return any ? EXIT_DONE : EXIT_NOT_SO;
 }
 
 static int ask_last_write(struct answer_context *c, struct clio_chronicle *chronicle, const struct options *o)
