@@ -8,8 +8,8 @@
  * until it is closed. A chronicle may be used by one thread at a time; separate ones are independent.
  *
  * Moments: the state at a moment is the one before the instruction at that moment is run, and after all
- * effects of the moment's event. So the last write "before 1523:0:0" can be an effect of event 1523 itself; to
- * ask for what was there before it, use `before` of the answer.
+ * effects of the moment's event. So the last write "before 1523:0:0" can be an effect of event 1523 itself;
+ * to ask for what was there before it, use `before` of the answer.
  */
 #ifndef CLIO_CHRONICLE_API_H
 #define CLIO_CHRONICLE_API_H
@@ -83,7 +83,7 @@ void clio_chronicle_close(struct clio_chronicle *chronicle);
 const struct clio_chronicle_info *clio_chronicle_info(const struct clio_chronicle *chronicle);
 /* NULL when the interval does not end with the death of the space by a signal. */
 const struct clio_crash *clio_chronicle_crash(const struct clio_chronicle *chronicle);
-/* The module mapped at the address when the write with this ordinal happened (UINT64_MAX: at the end), or NULL. */
+/* The module at the address when the write with this ordinal happened (UINT64_MAX: at the end), or NULL. */
 const struct clio_module *clio_chronicle_module(const struct clio_chronicle *chronicle, uint64_t address,
                                                 uint64_t ordinal);
 /* Module number i of clio_chronicle_info's modules, in the order in which they were mapped. */
@@ -93,8 +93,8 @@ enum { CLIO_RANGE_MAX = 1 << 20 };
 
 /*
  * Who last wrote each byte of [address, address + length) before a moment (NULL: the interval's end). The
- * answers are ordered by address, cover the range without gap, and are as few as possible: each is a maximal run
- * of bytes with one writer, or (CLIO_WRITE_NONE) with none. 1 <= length <= CLIO_RANGE_MAX.
+ * answers are ordered by address, cover the range without gap, and are as few as possible: each is a maximal
+ * run of bytes with one writer, or (CLIO_WRITE_NONE) with none. 1 <= length <= CLIO_RANGE_MAX.
  */
 bool clio_chronicle_last_write(struct clio_chronicle *chronicle, uint64_t address, uint64_t length,
                                const struct clio_moment *before, const struct clio_write **answers,

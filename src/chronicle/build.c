@@ -1,5 +1,6 @@
 /*
- * build.c: builds a chronicle file from the log of a replay; see log.h (input), format.h and story.h (output).
+ * build.c: builds a chronicle file from the log of a replay; see log.h (input), format.h and story.h
+ * (output).
  *
  * Everything is consumed as it comes: block executions and writes go into the story's current chunk, long
  * values into the current content block, pieces of written ranges into runs (runs.h). Full chunks and blocks

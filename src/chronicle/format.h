@@ -4,8 +4,7 @@
  *     header    one page
  *     blobs     story chunks, content blocks and index blocks, in the order in which they were finished
  *     meta      one blob: trace path, crash record, modules
- *     tables    arrays of fixed-size records in checksummed pages, so that a lookup verifies only what it
- * reads
+ *     tables    arrays of fixed-size records in checksummed pages: a lookup verifies only what it reads
  *
  * Everything is little endian. Every byte is covered by a checksum: the header and the table pages by their
  * own last 8 bytes, each blob by its record in a table.
@@ -19,8 +18,7 @@
  *
  *     bits 16..63   page, address >> 12, of the piece's start
  *     bits  7..15   granule in the page
- *     bits  0..6    code: 0..35 the part of one granule (start and length); 36.. a piece of 2^4, 2^5, ...
- * bytes
+ *     bits  0..6    code: 0..35 the part of one granule (start and length); 36.. a piece of 2^4, 2^5...
  *
  * So a mapping of 1 GiB is a few dozen pairs at most, and the pairs of one page are neighbours. A byte is in
  * at most 20 parts of its granule and one piece of each size, so its last write before an ordinal takes a

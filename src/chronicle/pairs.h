@@ -1,9 +1,9 @@
 /*
  * pairs.h: a stream of (key, ordinal) pairs in ascending order, as index blocks and sorted runs hold them.
  *
- * A pair is a varint v. v & 1 == 0: the same key as before, the ordinal grew by v >> 1 (at least 1). v & 1 == 1: the key grew by
- * v >> 1, and a second varint is zigzag(ordinal - ordinal of the last pair of this kind). The stream begins at a key
- * and ordinal that are known from elsewhere, so its first pair is the two bytes 1, 0.
+ * A pair is a varint v. Even v: the same key as before, the ordinal grew by v >> 1 (at least 1). Odd v: the
+ * key grew by v >> 1, and a second varint is zigzag(ordinal - ordinal of the last pair of this kind). The
+ * stream begins at a key and ordinal known from elsewhere, so its first pair is the two bytes 1, 0.
  */
 #ifndef CLIO_CHRONICLE_PAIRS_H
 #define CLIO_CHRONICLE_PAIRS_H

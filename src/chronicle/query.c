@@ -1,10 +1,10 @@
 /*
  * query.c: the public interface of chronicles: who wrote these bytes, last before or first after a moment.
  *
- * A moment becomes an ordinal: the number of writes before it (chunk table, then one chunk). For each key that overlaps
- * the asked range, the index gives the greatest ordinal below it, or the least not below it. Each byte
- * keeps the best one over all keys that cover it; runs of bytes with one ordinal are the answers, and the
- * story's chunk says what the write was.
+ * A moment becomes an ordinal: the number of writes before it (chunk table, then one chunk). For each key
+ * that overlaps the asked range, the index gives the greatest ordinal below it, or the least not below it.
+ * Each byte keeps the best one over all keys that cover it; runs of bytes with one ordinal are the answers,
+ * and the story's chunk says what the write was.
  */
 #include "clio/chronicle.h"
 

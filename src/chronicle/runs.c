@@ -304,7 +304,7 @@ static void sum(uint32_t *counts, uint32_t n)
     }
 }
 
-/* Sorts r->pairs by (page, granule, code), keeping the order of equal keys. `counts` has RUNS_PAGES entries. */
+/* Sorts r->pairs by (page, granule, code), equal keys in order. `counts` has RUNS_PAGES entries. */
 static void sort(struct runs *r, const uint32_t *rank, uint32_t *counts)
 {
     uint32_t low[256] = {0}, high[256] = {0};

@@ -2,8 +2,8 @@
  * runs.h: sorts the pairs (key, ordinal) of all writes with bounded memory.
  *
  * Pairs are collected in an array; a full array is sorted (radix sort by page, granule and code; stable, so
- * ordinals stay ascending) and spilled as a run into an unnamed temporary file beside the output. RUNS_FANOUT runs of one
- * level are merged into one of the next. At the end all runs are merged into the callback.
+ * ordinals stay ascending) and spilled as a run into an unnamed temporary file beside the output. RUNS_FANOUT
+ * runs of one level are merged into one of the next. At the end all runs are merged into the callback.
  */
 #ifndef CLIO_CHRONICLE_RUNS_H
 #define CLIO_CHRONICLE_RUNS_H

@@ -1,27 +1,27 @@
 /*
  * story.h: the story of a chronicle: the log, compressed in chunks that can be decoded alone.
  *
- * Both sides predict from what the chunk has said so far and store only what the prediction misses; the static stores of
- * blocks (TABLE_SLOTS) are known to both from the start. A chunk begins at a block entry, or at the
- * story's first entry, and has four streams:
+ * Both sides predict from what the chunk has said so far and store only what the prediction misses; the
+ * static stores of blocks (TABLE_SLOTS) are known to both from the start. A chunk begins at a block entry, or
+ * at the story's first entry, and has four streams:
  *
  *   flow     varints. A token t: t & 3 is its type, t >> 2 its argument n:
  *              0  n executions of the predicted block with the predicted number of writes
- *              1  an execution of symbol n (block << 1 | entered by a tick) with the predicted number of writes
+ *              1  an execution of symbol n (block << 1 | entered by a tick), number of writes as predicted
  *              2  the same; the number of writes follows
- *              3  n = 0: an event; zigzag(number - clock.event), kind, nr, flags, pc, zigzag(result), the number of
- *                 effects, then for each effect length << 2 | kind
+ *              3  n = 0: an event; zigzag(number - clock.event), kind, nr, flags, pc, zigzag(result),
+ *                 the number of effects, then for each effect length << 2 | kind
  *                 n = 1: the clock is set: event, tick, step
  *            The predicted block is the one that followed the last execution of the preceding block, the
  *            predicted number of writes that of the block's last execution.
- *   control  one byte a write: bits 0-2 enum address_mode, bits 3-5 enum value_mode, bit 6: not the block's static
- *            store, bit 7: longer than CHRON_SHORT, the value is in the content blocks.
- *   address  per write: with bit 6, index (2 bytes) and size (1; 0: a range); the bytes of the address mode; for
- *            a range of an instruction, its length as a varint
+ *   control  one byte a write: bits 0-2 enum address_mode, bits 3-5 enum value_mode, bit 6: not the
+ *            block's static store, bit 7: longer than CHRON_SHORT, the value is in the content blocks
+ *   address  per write: with bit 6, index (2 bytes) and size (1; 0: a range); the bytes of the address
+ *            mode; for a range of an instruction, its length as a varint
  *   value    per write of at most CHRON_SHORT bytes: the bytes of the value mode
  *
- * Each static store has a state: its last address, the last change of that, and its last value. Effects of events, and
- * stores beyond the static ones, share one state.
+ * Each static store has a state: its last address, the last change of that, and its last value. Effects of
+ * events, and stores beyond the static ones, share one state.
  */
 #ifndef CLIO_CHRONICLE_STORY_H
 #define CLIO_CHRONICLE_STORY_H
@@ -36,25 +36,27 @@ enum { STREAM_FLOW, STREAM_CONTROL, STREAM_ADDRESS, STREAM_VALUE };
 enum flow_token { FLOW_HITS, FLOW_BLOCK, FLOW_BLOCK_COUNT, FLOW_OTHER };
 enum { FLOW_OTHER_EVENT, FLOW_OTHER_MOMENT };
 
-enum address_mode {                    /* bytes that follow */
-                    ADDRESS_STRIDE,    /* 0: last address + its last change */
-                    ADDRESS_NEAR,      /* 1: signed difference to the store's last address */
-                    ADDRESS_BESIDE,    /* 1: signed difference to the last write of any store */
-                    ADDRESS_16,        /* 2: signed difference to the store's last address */
-                    ADDRESS_32,        /* 4: the same */
-                    ADDRESS_BESIDE_32, /* 4: signed difference to the last write of any store */
-                    ADDRESS_FULL       /* 8 */
+/* How an address is told. In brackets: the bytes that follow. */
+enum address_mode {
+    ADDRESS_STRIDE,    /* [0] last address + its last change */
+    ADDRESS_NEAR,      /* [1] signed difference to the store's last address */
+    ADDRESS_BESIDE,    /* [1] signed difference to the last write of any store */
+    ADDRESS_16,        /* [2] signed difference to the store's last address */
+    ADDRESS_32,        /* [4] the same */
+    ADDRESS_BESIDE_32, /* [4] signed difference to the last write of any store */
+    ADDRESS_FULL       /* [8] */
 };
 
-enum value_mode {             /* bytes that follow; all but ZERO and RAW only for values of at most 8 bytes */
-                  VALUE_SAME, /* 0: as the store's last value */
-                  VALUE_ZERO, /* 0 */
-                  VALUE_NEAR, /* 1: signed difference to the last value */
-                  VALUE_8,    /* 1, 2, 4: the value, the rest is zero */
-                  VALUE_16,
-                  VALUE_32,
-                  VALUE_RAW,    /* all */
-                  VALUE_NEAR_32 /* 4: signed difference to the last value; values of 8 bytes */
+/* How a value is told; all but ZERO and RAW only for values of at most 8 bytes. */
+enum value_mode {
+    VALUE_SAME, /* [0] as the store's last value */
+    VALUE_ZERO, /* [0] */
+    VALUE_NEAR, /* [1] signed difference to the last value */
+    VALUE_8,    /* [1], [2], [4] the value, the rest is zero */
+    VALUE_16,
+    VALUE_32,
+    VALUE_RAW,    /* all of it */
+    VALUE_NEAR_32 /* [4] signed difference to the last value; values of 8 bytes */
 };
 
 enum { CONTROL_EXPLICIT = 64, CONTROL_LONG = 128 };
@@ -179,8 +181,9 @@ struct story_reader {
 };
 
 /*
- * Decodes a chunk; `streams` have the lengths chunk->raw. Returns 0, -ENOMEM, -EBADMSG for bytes that are no chunk, or the
- * error of a callback. On an error `out` is empty. The memory of `out` (zero at first) is used again.
+ * Decodes a chunk; `streams` have the lengths chunk->raw. Returns 0, -ENOMEM, -EBADMSG for bytes that are no
+ * chunk, or the error of a callback. On an error `out` is empty. The memory of `out` (zero at first) is used
+ * again.
  */
 int story_decode(struct story_reader *r, const struct chron_chunk *chunk,
                  const uint8_t *const streams[CHRON_STREAMS], struct story_decoded *out);

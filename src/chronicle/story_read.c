@@ -1,4 +1,4 @@
-/* story_read.c: decodes chunks; see story.h for the format. Trusts no byte: a chunk that breaks a rule is -EBADMSG. */
+/* story_read.c: decodes chunks; see story.h. Trusts no byte: a chunk that breaks a rule is -EBADMSG. */
 #include "chronicle/story.h"
 
 #include <errno.h>

@@ -191,7 +191,7 @@ static inline bool fits(uint64_t difference, int bits)
     return difference + (1ull << (bits - 1)) < 1ull << bits;
 }
 
-/* Appends the n lowest bytes of a word. Stores all 8: there is room, and the next entry overwrites the rest. */
+/* Appends the n lowest bytes of a word. Stores all 8: there is room, and the next entry overwrites. */
 static inline void append(struct story_writer *w, int stream, uint64_t word, unsigned n)
 {
     memcpy(w->at[stream], &word, 8);

@@ -6,9 +6,9 @@
  *     clio query DB crash                                how the process died
  *     clio query DB info                                 what the chronicle holds
  *
- * ADDRESS is a number (hexadecimal with 0x) or the name of a function or variable, also written &name; a name may be
- * followed by +OFFSET; then +LENGTH may follow. Without a length it is 8 bytes, or the whole variable. Moments are
- * as everywhere; start, end and crash are those of the chronicle.
+ * ADDRESS is a number (hexadecimal with 0x) or the name of a function or variable, also written &name; a name
+ * may be followed by +OFFSET; then +LENGTH may follow. Without a length it is 8 bytes, or the whole variable.
+ * Moments are as everywhere; start, end and crash are those of the chronicle.
  */
 #include <errno.h>
 #include <getopt.h>

@@ -1,8 +1,8 @@
 /*
  * symbols.c: symbols of mapped ELF files through libelf and libdw; see symbols.h.
  *
- * Each file is opened once and kept: its program headers (to turn a mapped address into the address as linked), its
- * function and object symbols sorted by address, and its Dwarf handle.
+ * Each file is opened once and kept: its program headers (to turn a mapped address into the address as
+ * linked), its function and object symbols sorted by address, and its Dwarf handle.
  */
 #include "symbols/symbols.h"
 
@@ -165,7 +165,7 @@ static bool load_table(struct object *o, Elf *elf, GElf_Word wanted)
     return found;
 }
 
-/* By address; of one address the best name last: functions and objects after others, global ones after local ones. */
+/* By address; of one address the best name last: with a type after those without, global after local. */
 static int by_value(const void *a, const void *b)
 {
     const struct symbol *x = a, *y = b;
@@ -259,8 +259,8 @@ static size_t votes_for(const struct symbols *s, const struct object *o, uint64_
 }
 
 /*
- * What to add to a linked address to give a mapped one. Two segments may share a page of the file, so that a map
- * fits both: then the other maps of the file decide.
+ * What to add to a linked address to give a mapped one. Two segments may share a page of the file, so that a
+ * map fits both: then the other maps of the file decide.
  */
 static bool bias_of(const struct symbols *s, const struct object *o, const struct symbols_map *map,
                     uint64_t *bias)

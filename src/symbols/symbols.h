@@ -1,9 +1,10 @@
 /*
  * symbols.h: names for addresses in mapped ELF files: function, source file, line, inlined calls; and back.
  *
- * ELF files are found by content, as files/HASH of a trace directory, so the original may be changed or gone. Debug
- * information comes from the file itself or from /usr/lib/debug/.build-id by build-id. A file that is missing or is no
- * ELF file has no symbols, which is no error. Strings belong to the symbols object. One thread at a time.
+ * ELF files are found by content, as files/HASH of a trace directory, so the original may be changed or gone.
+ * Debug information comes from the file itself or from /usr/lib/debug/.build-id by build-id. A file that is
+ * missing or is no ELF file has no symbols, which is no error. Strings belong to the symbols object. One
+ * thread at a time.
  */
 #ifndef CLIO_SYMBOLS_SYMBOLS_H
 #define CLIO_SYMBOLS_SYMBOLS_H
@@ -38,8 +39,8 @@ struct symbols_place {
 };
 
 /*
- * directory: the trace's, which has files/. maps: all that are known of the process; they stay the caller's and must
- * outlive the object. NULL without memory.
+ * directory: the trace's, which has files/. maps: all that are known of the process; they stay the caller's
+ * and must outlive the object. NULL without memory.
  */
 struct symbols *symbols_open(const char *directory, const struct symbols_map *maps, size_t nmaps);
 void symbols_close(struct symbols *s);

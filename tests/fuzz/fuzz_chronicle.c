@@ -1,10 +1,10 @@
 /*
  * fuzz_chronicle [SECONDS [SEED]]: damages chronicles in ways that checksums do not catch, and asks them.
  *
- * A chronicle of a random log is taken apart; bytes of the header, of a table's records, of the meta blob, or of an expanded
- * story chunk or index block are changed; then it is put together again with right checksums. Whatever the reader
- * says, it must not crash, hang or touch memory that is not its own (run it under ASan: make SAN=1), and errors must
- * name the file. Prints `ok` with counts, or the seed of the run that failed.
+ * A chronicle of a random log is taken apart; bytes of the header, of a table's records, of the meta blob, or
+ * of an expanded story chunk or index block are changed; then it is put together again with right checksums.
+ * Whatever the reader says, it must not crash, hang or touch memory that is not its own (run it under ASan:
+ * make SAN=1), and errors must name the file. Prints `ok` with counts, or the seed of the run that failed.
  */
 #include <stdio.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 /*
- * chronicle_model.h: makes up a random but lawful log for the chronicle's builder and remembers every write of it, so that
- * answers can be compared with a plain search through the list.
+ * chronicle_model.h: makes up a random but lawful log for the chronicle's builder and remembers every write
+ * of it, so that answers can be compared with a plain search through the list.
  */
 #ifndef CLIO_TESTS_CHRONICLE_MODEL_H
 #define CLIO_TESTS_CHRONICLE_MODEL_H

@@ -1,6 +1,6 @@
 /*
- * Chronicle files that must not be believed, and builders that fail: every byte flipped, every length, other versions, logs
- * that break a rule, a builder that is killed or has no room.
+ * Chronicle files that must not be believed, and builders that fail: every byte flipped, every length, other
+ * versions, logs that break a rule, a builder that is killed or has no room.
  */
 #include <setjmp.h>
 #include <stdarg.h>

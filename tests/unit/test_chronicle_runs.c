@@ -1,4 +1,4 @@
-/* The external sort behind a chronicle's index, with little memory so that it spills and merges on every level. */
+/* The external sort behind a chronicle's index, with so little memory that it merges on every level. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

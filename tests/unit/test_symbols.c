@@ -1,4 +1,4 @@
-/* Names, lines and inlined calls of this very program, found through a copy named as a trace names its files. */
+/* Names, lines and inlined calls of this very program, found under a name as in a trace. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

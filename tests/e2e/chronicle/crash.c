@@ -1,4 +1,4 @@
-/* Dies far from the cause: an item that was released through a stale pointer. The numbers of lines are in the test. */
+/* Dies far from the cause: an item was released through a stale pointer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * Stores of every kind x86-64 offers, at random places of one area, which is then written to stdout. A chronicle of the run must
- * know each byte as it was then. Prints "address length" to stderr.
+ * Stores of every kind x86-64 offers, at random places of one area, which is then written to stdout. A
+ * chronicle of the run must know each byte as it was then. Prints "address length" to stderr.
  */
 #include <immintrin.h>
 #include <math.h>
