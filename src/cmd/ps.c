@@ -1,4 +1,9 @@
-/* ps.c: `clio ps [TRACE]`: the recorded processes. A process that execs is a new space with the same pid. */
+/*
+ * ps.c: `clio ps [TRACE]`: the recorded processes.
+ *
+ * A process that execs is a new space with the same pid. A forked space has no command of its own; its
+ * program is shown in brackets.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +15,14 @@
 static void show(const struct clio_space_info *space, bool live)
 {
     char end[300], parent[16] = "-";
-    char *command = command_text(space->argc, space->argv);
+    const char *exe = *space->exe ? space->exe : "?";
+    char *command = space->argc ? command_text(space->argc, space->argv) : command_text(1, &exe);
     if (space->parent)
         snprintf(parent, sizeof parent, "%u", space->parent);
-    printf("%5u %6s %-7s %8d %10" PRIu64 "  %-24s %s\n", space->space, parent, origin_name(space->origin),
-           space->pid, space->events, end_text(space, live, end, sizeof end), space->argc ? command : "?");
+    printf(space->argc ? "%5u %6s %-7s %8d %10" PRIu64 "  %-24s %s\n"
+                       : "%5u %6s %-7s %8d %10" PRIu64 "  %-24s [%s]\n",
+           space->space, parent, origin_name(space->origin), space->pid, space->events,
+           end_text(space, live, end, sizeof end), command);
     free(command);
 }
 

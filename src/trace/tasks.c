@@ -237,6 +237,8 @@ static bool take_ring_bytes(struct tasks *tasks, struct tasks_space *s, uint64_t
 static bool take_ring(struct tasks *tasks, struct tasks_space *s)
 {
     struct clio_error ignored;
+    if (ring_view_open(&s->ring, tasks->dir, s->space, &ignored) != RING_OPEN)
+        return false;
     uint64_t head = ring_view_head(&s->ring);
     uint64_t from = latest_of(s->tail, s->stored_to, s->scanned_to);
     if (from < head) {
@@ -249,7 +251,7 @@ static bool take_ring(struct tasks *tasks, struct tasks_space *s)
     }
     if (s->end)
         s->ring_over = true;
-    if (s->ring_over)
+    if (s->ring_over || !s->keep_open)
         ring_view_close(&s->ring);
     return true;
 }
@@ -276,15 +278,23 @@ static bool find_rings(struct tasks *tasks, struct clio_error *error)
     return true;
 }
 
+enum { RINGS_OPEN = 64 }; /* at most that many are kept open */
+
 /* Notes every ring's tail, before the substream is read. */
 static void look_at_rings(struct tasks *tasks)
 {
     struct clio_error ignored;
+    int kept = 0;
     for (size_t i = 0; i < tasks->nspaces; i++) {
         struct tasks_space *s = tasks->spaces[i];
         s->looked = s->space && !s->ring_over &&
                     ring_view_open(&s->ring, tasks->dir, s->space, &ignored) == RING_OPEN;
-        s->tail = s->looked ? ring_view_tail(&s->ring) : 0;
+        if (!s->looked)
+            continue;
+        s->tail = ring_view_tail(&s->ring);
+        s->keep_open = kept++ < RINGS_OPEN;
+        if (!s->keep_open)
+            ring_view_close(&s->ring);
     }
 }
 

@@ -20,7 +20,8 @@
 struct tasks_space { /* one for each space that has records or a ring; 0 for the store's own records */
     uint32_t space;
     struct ring_view ring;
-    bool looked;         /* the ring is open and its tail was read */
+    bool keep_open;      /* between looks; there may be more rings than descriptors */
+    bool looked;         /* the ring was there and its tail was read */
     uint64_t tail;       /* ... at the last look */
     bool ring_over;      /* nothing will come from a ring any more */
     uint64_t stored_to;  /* ring position up to which frames were read */

@@ -1,6 +1,8 @@
 /* test_trace_roundtrip.c: what goes through a ring and a sink comes back, from files, ring, or both. */
 #include "trace_fixture.h"
 
+#include <sys/resource.h>
+
 #include "trace/moment.h"
 
 enum { RING = 1 << 18 };
@@ -229,6 +231,45 @@ static void test_spaces(void **state)
     fixture_close(&f);
 }
 
+/* More dead spaces than descriptors. */
+static void test_many_rings(void **state)
+{
+    (void)state;
+    enum { SPACES = 300 };
+    struct fixture f;
+    struct clio_error error;
+    struct rlimit limit, usual;
+    fixture_open(&f);
+    for (uint32_t i = 1; i <= SPACES; i++) {
+        struct producer p;
+        producer_open(&p, f.dir, i, 1 << 14);
+        producer_space(&p);
+        producer_events(&p, 10);
+        if (i % 2)
+            producer_end(&p, END_KILLED, 0);
+        producer_close(&p);
+    }
+    getrlimit(RLIMIT_NOFILE, &usual);
+    limit = usual;
+    limit.rlim_cur = 100;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    const struct clio_space_info *spaces;
+    size_t count;
+    struct clio_source *source = clio_source_open(f.path, &error);
+    for (int round = 0; round < 2; round++) {
+        assert_true(clio_source_spaces(source, &spaces, &count, &error));
+        assert_int_equal(count, SPACES);
+        for (size_t i = 0; i < count; i++) {
+            assert_int_equal(spaces[i].origin, CLIO_ORIGIN_ROOT);
+            assert_int_equal(spaces[i].end, (i + 1) % 2 ? CLIO_END_KILLED : CLIO_END_NONE);
+            assert_int_equal(spaces[i].events, 10);
+        }
+    }
+    clio_source_close(source);
+    setrlimit(RLIMIT_NOFILE, &usual);
+    fixture_close(&f);
+}
+
 static void test_resolve(void **state)
 {
     (void)state;
@@ -305,7 +346,8 @@ int main(void)
         cmocka_unit_test(test_files_and_ring), cmocka_unit_test(test_killed),
         cmocka_unit_test(test_orphans),        cmocka_unit_test(test_seek),
         cmocka_unit_test(test_stream),         cmocka_unit_test(test_spaces),
-        cmocka_unit_test(test_resolve),        cmocka_unit_test(test_moment_text),
+        cmocka_unit_test(test_many_rings),     cmocka_unit_test(test_resolve),
+        cmocka_unit_test(test_moment_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
