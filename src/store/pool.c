@@ -477,16 +477,16 @@ static int capture(struct pool *pool, int fd, struct pool_file *out)
     pool->counts.hashed++;
     struct identity id = identity_of(&after);
     bool trust = !out->changed && trusted(fd, &id);
-    if ((error = temp_keep(pool, &t, out->hash, out->size)) ||
-        (error = into_trace(pool, out->hash, out->size)))
+    if ((error = temp_keep(pool, &t, out->hash, out->size)))
         return error;
-    if (trust) {
-        struct entry *e = insert(pool, &id, out->hash);
-        if (e)
-            e->in_trace = true;
+    /* Remembered even if the trace has no room for it yet: the next attempt need not read the file again. */
+    struct entry *e = trust ? insert(pool, &id, out->hash) : NULL;
+    if (trust)
         append(pool, &id, out->hash);
-    }
-    return 0;
+    error = into_trace(pool, out->hash, out->size);
+    if (e && !error)
+        e->in_trace = true;
+    return error;
 }
 
 int pool_capture(struct pool *pool, int fd, struct pool_file *out)
