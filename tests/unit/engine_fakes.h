@@ -90,6 +90,10 @@ _Noreturn void event_unsupported(const char *format, ...)
     abort();
 }
 
+void code_mapped(const struct vma *v)
+{
+}
+
 void code_invalidate(uint64_t start, uint64_t end)
 {
     assert_true(start < end);

@@ -15,6 +15,7 @@
  *   0x0000_7000_0000 - 0x0000_7100_0000   indirect branch table, task       (host)
  *   0x1100_0000_0000 - 0x1180_0000_0000   break of every program
  *   0x1180_0000_0000 - 0x2100_0000_0000   mmap area, allocated downwards; the stack lies at its top
+ *   0x6000_0000_0000 - 0x6401_0000_0000   given only to who asks for it: AddressSanitizer's heap
  *
  * Everything below 2 GiB can reach the code cache by a 32-bit displacement, and its addresses fit `push imm32`.
  */
@@ -58,6 +59,8 @@ enum {
 #define BRK_HIGH     0x118000000000ull
 #define MMAP_LOW     0x118000000000ull
 #define GUEST_HIGH   0x210000000000ull
+#define FAR_LOW      0x600000000000ull
+#define FAR_HIGH     0x640100000000ull
 #define PAGE_SIZE    4096ull
 #define PAGE_UP(x)   (((uint64_t)(x) + PAGE_SIZE - 1) & ~(PAGE_SIZE - 1))
 #define PAGE_DOWN(x) ((uint64_t)(x) & ~(PAGE_SIZE - 1))
@@ -191,6 +194,8 @@ typedef int64_t sys_record_fn(struct task *t, struct sys_call *c);
 
 /* code invalidation (translate/): guest code in [start, end) changed or went away */
 void code_invalidate(uint64_t start, uint64_t end);
+/* executable guest memory appeared; after it has */
+void code_mapped(const struct vma *v);
 
 /* ---- host descriptors (kernel/hostfd.c) ---- */
 

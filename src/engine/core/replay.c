@@ -28,6 +28,7 @@
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
+#include "engine/translate/cache.h"
 #include "engine/translate/decode.h"
 #include "trace/event_reader.h"
 #include "trace/replay_shared.h"
@@ -542,6 +543,7 @@ static void replay_exec(struct task *t)
     }
     if (options.shared)
         count(&options.shared->spaces_done);
+    cache_exec();
     space_clear(&engine.space);
     initial_vectors(t);
     open_reader(e.next_space);

@@ -166,6 +166,7 @@ static void begin(struct task *t, struct moment at)
     chron.active = true;
     instrument_begin(t);
     translate_options.instrument = true;
+    cache_unshare("it is instrumented");
     cache_flush();
     describe_modules_in(0, GUEST_HIGH);
     put_word((uint64_t)LOG_MOMENT << LOG_KIND_SHIFT | at.event);

@@ -10,16 +10,6 @@
 #include "engine/translate/cache.h"
 #include "engine/translate/watch.h"
 
-struct block *cache_hash[CACHE_HASH_SIZE];
-
-struct block *cache_find(uint64_t pc)
-{
-    for (struct block *b = *cache_chain(pc); b; b = b->hash_next)
-        if (b->pc == pc)
-            return b;
-    return NULL;
-}
-
 void syscall_from_regs(struct task *t, struct sys_call *c)
 {
     const uint64_t *g = t->regs.gpr;

@@ -27,6 +27,7 @@
 #include "engine/kernel/procview.h"
 #include "engine/kernel/signals.h"
 #include "engine/load/program.h"
+#include "engine/translate/cache.h"
 
 enum { ARGUMENTS_MAX = 6 << 20, ONE_ARGUMENT_MAX = 128 << 10 };
 
@@ -229,6 +230,7 @@ static void replace(struct task *t, struct sys_call *c, struct program *p, char 
     if (p->interpreter_fd >= 0)
         fcntl(p->interpreter_fd, F_SETFD, 0);
     reset_process(t);
+    cache_exec();
     space_clear(&engine.space);
     session_open_ring(next);
     session_publish_space(old, event, SPACE_EXEC, p->path, argv);

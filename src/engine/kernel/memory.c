@@ -506,11 +506,6 @@ int64_t rec_brk(struct task *t, struct sys_call *c)
 
 /* ---- madvise ---- */
 
-static bool touches_host(uint64_t start, uint64_t end)
-{
-    return (start < HOST_HIGH && end > HOST_LOW) || end > GUEST_HIGH;
-}
-
 /* What fork shall do with the range is remembered and done by memory_forked. */
 static int64_t advise_fork(struct space *s, uint64_t start, uint64_t len, int advice)
 {
@@ -542,7 +537,7 @@ int64_t rec_madvise(struct task *t, struct sys_call *c)
         return -EINVAL; /* as before Linux 6.13 */
     if (start % PAGE_SIZE || (c->args[1] && !len) || start + len < start)
         return -EINVAL;
-    if (touches_host(start, start + len)) {
+    if (len && !space_within(start, start + len)) {
         int64_t unknown = raw3(SYS_madvise, start, 0, advice);
         return unknown ? unknown : -ENOMEM;
     }
@@ -588,7 +583,7 @@ void memory_forked(struct task *t)
 static int64_t pass_range(const struct sys_call *c)
 {
     uint64_t start = c->args[0], end = start + c->args[1];
-    if (end >= start && c->args[1] && touches_host(PAGE_DOWN(start), PAGE_UP(end)))
+    if (end >= start && c->args[1] && !space_within(PAGE_DOWN(start), PAGE_UP(end)))
         return -ENOMEM;
     return raw3(c->nr, start, c->args[1], c->args[2]);
 }

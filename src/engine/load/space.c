@@ -197,11 +197,23 @@ static void replace(struct space *s, const struct vma *v)
 
 /* ---- the host's mappings ---- */
 
+/* Where guest mappings may lie. */
+static const struct part {
+    uint64_t low, high;
+} parts[] = {{GUEST_LOW, HOST_LOW}, {HOST_HIGH, GUEST_HIGH}, {FAR_LOW, FAR_HIGH}};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+bool space_within(uint64_t start, uint64_t end)
+{
+    for (int i = 0; i < PARTS; i++)
+        if (parts[i].low <= start && start <= end && end <= parts[i].high)
+            return true;
+    return false;
+}
+
 bool space_legal(uint64_t start, uint64_t len)
 {
-    uint64_t end = start + len;
-    return len && !((start | len) % PAGE_SIZE) && end > start && start >= GUEST_LOW && end <= GUEST_HIGH &&
-           (end <= HOST_LOW || start >= HOST_HIGH);
+    return len && !((start | len) % PAGE_SIZE) && space_within(start, start + len);
 }
 
 static int host_prot(uint32_t prot)
@@ -240,6 +252,8 @@ int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
     if (error)
         return error;
     replace(s, v);
+    if (v->prot & PROT_EXEC)
+        code_mapped(v);
     LOG(map, "map 0x%lx-0x%lx prot %u %s %s", (unsigned long)v->start, (unsigned long)v->end, v->prot,
         v->shared ? "shared" : "private", v->file ? v->file->path : "anonymous");
     return 0;
@@ -257,10 +271,9 @@ int space_adopt(struct space *s, const struct vma *v)
 /* Unmaps the parts of [start, end) that belong to the guest; the host's ranges are not touched. */
 static int host_unmap(uint64_t start, uint64_t end)
 {
-    static const uint64_t parts[][2] = {{GUEST_LOW, HOST_LOW}, {HOST_HIGH, GUEST_HIGH}};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        uint64_t low = start > parts[i][0] ? start : parts[i][0];
-        uint64_t high = end < parts[i][1] ? end : parts[i][1];
+    for (int i = 0; i < PARTS; i++) {
+        uint64_t low = start > parts[i].low ? start : parts[i].low;
+        uint64_t high = end < parts[i].high ? end : parts[i].high;
         int64_t r = low < high ? raw2(SYS_munmap, low, high - low) : 0;
         if (r < 0)
             return (int)r;
@@ -304,6 +317,9 @@ int space_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot)
     split_at(s, end);
     for (uint32_t i = index_above(s, start); i < s->count && s->vmas[i].start < end; i++)
         s->vmas[i].prot = prot;
+    for (uint32_t i = index_above(s, start); (prot & PROT_EXEC) && i < s->count && s->vmas[i].start < end;
+         i++)
+        code_mapped(&s->vmas[i]);
     merge_range(s, start, end);
     verify(s);
     LOG(map, "protect 0x%lx-0x%lx prot %u", (unsigned long)start, (unsigned long)end, prot);
@@ -362,6 +378,8 @@ int space_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint
         return (int)r;
     forget(s, old, old + old_len);
     replace(s, &moved);
+    if (moved.prot & PROT_EXEC)
+        code_mapped(&moved);
     gap_appeared(s, old);
     LOG(map, "move 0x%lx+0x%lx to 0x%lx+0x%lx", (unsigned long)old, (unsigned long)old_len,
         (unsigned long)start, (unsigned long)len);

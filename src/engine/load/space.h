@@ -10,6 +10,8 @@
 
 #include "engine/core/engine.h"
 
+/* True when [start, end) lies inside one of the ranges that are the guest's. */
+bool space_within(uint64_t start, uint64_t end);
 /* True when [start, start+len) may hold guest mappings: page aligned, not empty, inside the guest's ranges.
  */
 bool space_legal(uint64_t start, uint64_t len);

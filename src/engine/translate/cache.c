@@ -1,41 +1,23 @@
-/* cache.c: see cache.h. */
+/* cache.c: see cache.h. Sharing between processes is in share.c. */
 #include "engine/translate/cache.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/core/engine.h"
-#include "engine/translate/decode.h"
 #include "engine/translate/instrument.h"
+#include "engine/translate/share.h"
 #include "engine/translate/translate.h"
 
-enum { CHUNK = 1024, CHUNKS_MAX = 4096, PAGE_HASH = 4096, ROOM_NEEDED = 64 * 1024 };
+enum { ROOM_NEEDED = 128 * 1024, STUB_SIZE = 24 };
 
-struct code cache_hot;
-static uint8_t *cold;
-uint8_t *cache_miss;
 struct cache_stats cache_stats;
 
-/* Blocks and links live in chunks that never move, so numbers and pointers both stay good until a flush. */
-static struct block *block_chunks[CHUNKS_MAX];
-static struct link *link_chunks[CHUNKS_MAX];
-static uint32_t nblocks, nlinks;
-
-static struct block *pages[PAGE_HASH];
-static struct code_range *ranges;
-static uint32_t nranges, ranges_capacity;
-
-/* bump arena for insn_place arrays */
-static struct arena {
-    struct arena *next;
-    size_t used;
-    uint8_t bytes[1 << 16];
-} *arena;
-
-static void *const indirect_table = (void *)INDIRECT_TABLE;
+static void **const indirect_table = (void **)INDIRECT_TABLE;
+static uint16_t filled[INDIRECT_SLOTS]; /* slots of the table that were ever filled, for wiping */
+static uint32_t nfilled;
 
 static void map_fixed(uint64_t start, uint64_t end, int prot)
 {
@@ -44,29 +26,26 @@ static void map_fixed(uint64_t start, uint64_t end, int prot)
         die("cannot reserve memory at 0x%lx for the code cache", (unsigned long)start);
 }
 
-static void reset_table(void)
+void cache_start(struct cache *c, uint64_t low, uint64_t high)
 {
-    void **slot = indirect_table;
-    for (int i = 0; i < INDIRECT_SLOTS; i++)
-        if (slot[i] != cache_miss)
-            slot[i] = cache_miss;
+    c->low = c->hot = (uint8_t *)low;
+    c->high = c->cold = (uint8_t *)high;
+    struct code code = {c->hot};
+    c->miss = c->hot;
+    emit_jmp_slot(&code, TASK_STUB_MISS);
+    c->hot = (uint8_t *)(((uintptr_t)code.p + 63) & ~63ull);
 }
 
-static void start_code(void)
+void cache_init(bool share)
 {
-    cache_hot.p = (uint8_t *)CACHE_LOW;
-    cold = (uint8_t *)CACHE_HIGH;
-    cache_miss = cache_hot.p;
-    emit_jmp_slot(&cache_hot, TASK_STUB_MISS);
-    cache_hot.p = (uint8_t *)(((uintptr_t)cache_hot.p + 63) & ~63ull);
-}
-
-void cache_init(void)
-{
-    map_fixed(CACHE_LOW, CACHE_HIGH, PROT_READ | PROT_WRITE | PROT_EXEC);
+    map_fixed(OWN_CODE_LOW, OWN_CODE_HIGH, PROT_READ | PROT_WRITE | PROT_EXEC);
+    map_fixed(OWN_CACHE, OWN_CACHE + sizeof(struct cache), PROT_READ | PROT_WRITE);
     map_fixed(INDIRECT_TABLE, INDIRECT_TABLE + INDIRECT_SLOTS * 8, PROT_READ | PROT_WRITE);
-    start_code();
-    reset_table();
+    cache_start(cache_own, OWN_CODE_LOW, OWN_CODE_HIGH);
+    for (int i = 0; i < INDIRECT_SLOTS; i++)
+        indirect_table[i] = cache_own->miss;
+    if (share)
+        share_init();
 }
 
 bool cache_contains(uint64_t host_pc)
@@ -74,116 +53,108 @@ bool cache_contains(uint64_t host_pc)
     return host_pc >= CACHE_LOW && host_pc < CACHE_HIGH;
 }
 
-bool cache_full(void)
+static struct cache *cache_at(uint64_t host_pc)
 {
-    return cold - cache_hot.p < ROOM_NEEDED || nblocks >= (uint32_t)CHUNK * CHUNKS_MAX - 1 ||
-           nlinks >= (uint32_t)CHUNK * CHUNKS_MAX - BLOCK_INSNS_MAX;
+    return host_pc < SHARED_CODE_HIGH ? cache_shared : cache_own;
+}
+
+static struct cache *cache_holding(const struct block *b)
+{
+    return b->number & BLOCK_SHARED ? cache_shared : cache_own;
+}
+
+bool cache_full(const struct cache *c)
+{
+    return c->cold - c->hot < ROOM_NEEDED || c->nblocks > CACHE_BLOCKS - 64 || c->nlinks > CACHE_LINKS - 1024 ||
+           c->nplaces > CACHE_PLACES - 4096 || c->nranges > CACHE_RANGES - 64;
+}
+
+/* ---- blocks and links ---- */
+
+static struct cache *cache_by_number(uint32_t number)
+{
+    return number & BLOCK_SHARED ? cache_shared : cache_own;
 }
 
 struct block *cache_block_by_number(uint32_t number)
 {
-    return &block_chunks[number / CHUNK][number % CHUNK];
+    return &cache_by_number(number)->blocks[number & ~BLOCK_SHARED];
 }
 
 struct link *cache_link_by_number(uint32_t number)
 {
-    return &link_chunks[number / CHUNK][number % CHUNK];
+    return &cache_by_number(number)->links[number & ~BLOCK_SHARED];
 }
 
-static void *chunk_slot(void **chunk, size_t size)
+struct block *cache_new_block(struct cache *c, uint64_t pc)
 {
-    if (!*chunk)
-        *chunk = malloc(size * CHUNK);
-    if (!*chunk)
-        die("out of memory for the translator's tables");
-    return *chunk;
-}
-
-struct block *cache_new_block(uint64_t pc)
-{
-    chunk_slot((void **)&block_chunks[nblocks / CHUNK], sizeof(struct block));
-    struct block *b = cache_block_by_number(nblocks);
+    struct block *b = &c->blocks[c->nblocks];
     memset(b, 0, sizeof *b);
     b->pc = pc;
-    b->number = nblocks++;
-    b->first_link = nlinks;
-    b->body = cache_hot.p;
+    b->number = c->nblocks++ | (c->shared ? BLOCK_SHARED : 0);
+    b->first_link = c->nlinks | (c->shared ? BLOCK_SHARED : 0);
     return b;
 }
 
-void cache_drop_unfinished(struct block *b)
+void cache_drop_unfinished(struct cache *c, struct block *b)
 {
-    cache_hot.p = b->body;
-    nlinks = b->first_link;
-    nblocks--;
+    c->nlinks = b->first_link & ~BLOCK_SHARED;
+    c->nblocks--;
 }
 
-uint8_t *cache_stub(uint32_t slot, uint32_t number)
+uint8_t *cache_stub(struct cache *c, uint32_t slot, uint32_t number)
 {
-    struct code c = {cold - 24};
-    cold = c.p;
-    emit_set_slot(&c, TASK_EXIT_SITE, number);
-    emit_jmp_slot(&c, slot);
-    return cold;
+    struct code code = {c->cold - STUB_SIZE};
+    c->cold = code.p;
+    emit_set_slot(&code, TASK_EXIT_SITE, number);
+    emit_jmp_slot(&code, slot);
+    return c->cold;
 }
 
-struct link *cache_new_link(struct block *b, enum link_kind kind, uint64_t target, enum entry entry)
+struct link *cache_new_link(struct cache *c, struct block *b, enum link_kind kind, uint64_t target, enum entry entry)
 {
-    chunk_slot((void **)&link_chunks[nlinks / CHUNK], sizeof(struct link));
-    struct link *l = cache_link_by_number(nlinks);
+    struct link *l = &c->links[c->nlinks];
     memset(l, 0, sizeof *l);
-    l->number = nlinks++;
+    l->number = c->nlinks++ | (c->shared ? BLOCK_SHARED : 0);
     l->from = b;
     l->kind = kind;
     l->entry = entry;
     l->target = target;
-    l->stub = cache_stub(TASK_STUB_LINK, l->number);
+    l->stub = cache_stub(c, TASK_STUB_LINK, l->number);
     b->nlinks++;
     return l;
 }
 
-struct insn_place *cache_places(const struct insn_place *from, uint32_t n)
+struct insn_place *cache_places(struct cache *c, const struct insn_place *from, uint32_t n)
 {
-    size_t size = n * sizeof *from;
-    if (!arena || arena->used + size > sizeof arena->bytes) {
-        struct arena *a = malloc(sizeof *a);
-        if (!a)
-            die("out of memory for the translator's tables");
-        a->next = arena;
-        a->used = 0;
-        arena = a;
-    }
-    void *p = arena->bytes + arena->used;
-    arena->used += size;
-    memcpy(p, from, size);
+    struct insn_place *p = &c->places[c->nplaces];
+    memcpy(p, from, n * sizeof *p);
+    c->nplaces += n;
     return p;
 }
 
-void cache_note_range(uint8_t *start, struct block *b, uint8_t entry)
+void cache_note_range(struct cache *c, uint8_t *start, struct block *b, uint8_t entry)
 {
-    if (nranges == ranges_capacity) {
-        ranges_capacity = ranges_capacity ? 2 * ranges_capacity : 4096;
-        ranges = realloc(ranges, ranges_capacity * sizeof *ranges);
-        if (!ranges)
-            die("out of memory for the translator's tables");
-    }
-    /* a block placed over its predecessor's last jump starts inside that range: order still holds */
-    ranges[nranges++] = (struct code_range){start, b, entry};
+    c->ranges[c->nranges] = (struct code_range){start, b, entry};
+    __atomic_store_n(&c->nranges, c->nranges + 1, __ATOMIC_RELEASE);
 }
 
 const struct code_range *cache_range(uint64_t host_pc)
 {
-    if (!nranges || host_pc < (uintptr_t)ranges[0].start || host_pc >= (uintptr_t)cache_hot.p)
+    const struct cache *c = cache_at(host_pc);
+    if (c->shared && !cache_active.on)
         return NULL;
-    uint32_t low = 0, high = nranges;
+    uint32_t low = 0, high = __atomic_load_n(&c->nranges, __ATOMIC_ACQUIRE);
+    if (!high || host_pc < (uintptr_t)c->ranges[0].start || host_pc >= (uintptr_t)c->high)
+        return NULL;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if ((uintptr_t)ranges[middle].start <= host_pc)
+        if ((uintptr_t)c->ranges[middle].start <= host_pc)
             low = middle;
         else
             high = middle;
     }
-    return &ranges[low];
+    return &c->ranges[low];
 }
 
 static uint32_t page_hash(uint64_t page)
@@ -197,26 +168,34 @@ static int page_side(const struct block *b, uint64_t page)
     return b->pc / PAGE_SIZE == page ? 0 : 1;
 }
 
-void cache_add(struct block *b)
+static void add_to_pages(struct cache *c, struct block *b)
 {
-    struct block **head = cache_chain(b->pc);
-    b->hash_next = *head;
-    *head = b;
     uint64_t first = b->pc / PAGE_SIZE, last = (b->pc + b->guest_length - 1) / PAGE_SIZE;
     for (uint64_t page = first; page <= last; page++) {
-        struct block **page_head = &pages[page_hash(page)];
-        b->page_next[page_side(b, page)] = *page_head;
+        struct block **head = &c->pages[page_hash(page)];
+        b->page_next[page_side(b, page)] = *head;
         /* the low bit tells which side's `next` continues this chain */
-        *page_head = (struct block *)((uintptr_t)b | (uintptr_t)page_side(b, page));
+        *head = (struct block *)((uintptr_t)b | (uintptr_t)page_side(b, page));
     }
+}
+
+void cache_add(struct cache *c, struct block *b)
+{
+    if (!c->shared)
+        add_to_pages(c, b);
     b->valid = true;
+    struct block **head = cache_chain(c, b->pc);
+    b->hash_next = *head;
+    __atomic_store_n(head, b, __ATOMIC_RELEASE);
     cache_stats.blocks++;
     cache_stats.insns += b->ninsns;
 }
 
-void cache_emit_counted(struct code *c, struct block *b)
+/* ---- entries ---- */
+
+void cache_emit_counted(struct cache *cache, struct code *c, struct block *b)
 {
-    uint8_t *stub = cache_stub(TASK_STUB_PREEMPT, b->number);
+    uint8_t *stub = cache_stub(cache, TASK_STUB_PREEMPT, b->number);
     if (!b->flags_live) {
         emit8(c, 0x65); /* sub qword gs:[budget], 1 */
         emit8(c, 0x48);
@@ -224,28 +203,26 @@ void cache_emit_counted(struct code *c, struct block *b)
         emit_gs_modrm(c, 5, TASK_BUDGET);
         emit8(c, 1);
         emit_jcc(c, 8, stub); /* js */
-        if (translate_options.instrument)
-            instrument_counted(c);
-        return;
+    } else {
+        /* The phases of this sequence are known to host signals: spend_in_sequence in core/hostsig.c. */
+        emit_store_slot(c, TASK_SPILL_RCX, GPR_RCX); /*  0 */
+        emit_load_slot(c, GPR_RCX, TASK_BUDGET);     /*  9 */
+        emit_lea_add(c, GPR_RCX, -1);                /* 18 */
+        emit_store_slot(c, TASK_BUDGET, GPR_RCX);    /* 25 */
+        emit_lea_add(c, GPR_RCX, 1);                 /* 34 */
+        emit8(c, 0xe3);                              /* 41: jrcxz over the next two */
+        emit8(c, 11);
+        emit_load_slot(c, GPR_RCX, TASK_SPILL_RCX);
+        emit8(c, 0xeb);
+        emit8(c, 14);
+        emit_load_slot(c, GPR_RCX, TASK_SPILL_RCX);
+        emit_jmp(c, stub);
     }
-    /* The phases of this sequence are known to host signals: preempt_live_phase in core/hostsig.c. */
-    emit_store_slot(c, TASK_SPILL_RCX, GPR_RCX); /*  0 */
-    emit_load_slot(c, GPR_RCX, TASK_BUDGET);     /*  9 */
-    emit_lea_add(c, GPR_RCX, -1);                /* 18 */
-    emit_store_slot(c, TASK_BUDGET, GPR_RCX);    /* 25 */
-    emit_lea_add(c, GPR_RCX, 1);                 /* 34 */
-    emit8(c, 0xe3);                              /* 41: jrcxz over the next two */
-    emit8(c, 11);
-    emit_load_slot(c, GPR_RCX, TASK_SPILL_RCX);
-    emit8(c, 0xeb);
-    emit8(c, 14);
-    emit_load_slot(c, GPR_RCX, TASK_SPILL_RCX);
-    emit_jmp(c, stub);
     if (translate_options.instrument)
         instrument_counted(c);
 }
 
-void cache_emit_indirect_check(struct code *c, struct block *b)
+void cache_emit_indirect_check(struct cache *cache, struct code *c, struct block *b)
 {
     bool near = (int64_t)b->pc == (int32_t)b->pc;
     if (near && !b->flags_live) {
@@ -254,7 +231,7 @@ void cache_emit_indirect_check(struct code *c, struct block *b)
         emit8(c, 0x81);
         emit_gs_modrm(c, 7, TASK_TARGET);
         emit32(c, (uint32_t)b->pc);
-        emit_jcc(c, 5, cache_miss);
+        emit_jcc(c, 5, cache->miss);
     } else {
         emit_load_slot(c, GPR_RCX, TASK_TARGET);
         if (near) {
@@ -267,74 +244,159 @@ void cache_emit_indirect_check(struct code *c, struct block *b)
         }
         emit8(c, 0xe3); /* jrcxz over the jump */
         emit8(c, 5);
-        emit_jmp(c, cache_miss);
+        emit_jmp(c, cache->miss);
     }
     emit_load_slot(c, GPR_RCX, TASK_SPILL_RCX);
 }
 
+static void make_entry(struct cache *cache, struct block *b, enum entry kind)
+{
+    struct code c = {cache->hot};
+    uint8_t *start = c.p, *counted = NULL;
+    if (kind == ENTRY_INDIRECT)
+        cache_emit_indirect_check(cache, &c, b);
+    if (b->entries[ENTRY_COUNTED]) {
+        emit_jmp(&c, b->entries[ENTRY_COUNTED]);
+    } else {
+        counted = c.p;
+        cache_emit_counted(cache, &c, b);
+        emit_jmp(&c, b->entries[ENTRY_PLAIN]);
+    }
+    cache->hot = c.p;
+    if (kind == ENTRY_INDIRECT)
+        cache_note_range(cache, start, b, ENTRY_INDIRECT);
+    if (counted)
+        cache_note_range(cache, counted, b, ENTRY_COUNTED);
+    if (counted)
+        __atomic_store_n(&b->entries[ENTRY_COUNTED], counted, __ATOMIC_RELEASE);
+    __atomic_store_n(&b->entries[kind], start, __ATOMIC_RELEASE);
+}
+
 uint8_t *cache_entry(struct block *b, enum entry kind)
 {
-    if (b->entries[kind])
-        return b->entries[kind];
-    uint8_t *start = cache_hot.p;
-    if (kind == ENTRY_INDIRECT) {
-        cache_note_range(start, b, ENTRY_INDIRECT);
-        cache_emit_indirect_check(&cache_hot, b);
-    }
-    if (kind == ENTRY_INDIRECT && b->entries[ENTRY_COUNTED]) {
-        emit_jmp(&cache_hot, b->entries[ENTRY_COUNTED]);
-    } else {
-        cache_note_range(cache_hot.p, b, ENTRY_COUNTED);
-        b->entries[ENTRY_COUNTED] = cache_hot.p;
-        cache_emit_counted(&cache_hot, b);
-        emit_jmp(&cache_hot, b->entries[ENTRY_PLAIN]);
-    }
-    b->entries[kind] = start;
-    return start;
+    uint8_t *entry = __atomic_load_n(&b->entries[kind], __ATOMIC_ACQUIRE);
+    if (entry)
+        return entry;
+    struct cache *c = cache_holding(b);
+    cache_lock(c);
+    if (!b->entries[kind])
+        make_entry(c, b, kind);
+    cache_unlock(c);
+    return b->entries[kind];
 }
 
 void cache_fill_indirect(struct block *b)
 {
-    void **slot = indirect_table;
-    slot[b->pc % INDIRECT_SLOTS] = cache_entry(b, ENTRY_INDIRECT);
+    uint16_t i = (uint16_t)b->pc;
+    if (indirect_table[i] == cache_own->miss)
+        filled[nfilled++] = i;
+    indirect_table[i] = cache_entry(b, ENTRY_INDIRECT);
 }
 
-static void make_gate(struct link *l, bool open)
+static void empty_slot(uint16_t i)
 {
-    if (open) {
-        memcpy(l->gate, "\x0f\x1f\x44\x00\x00", 5);
-    } else {
-        l->gate[0] = 0xe9;
-        emit_patch_rel32(l->gate + 1, l->stub);
-    }
+    indirect_table[i] = cache_own->miss;
 }
 
-void cache_link(struct link *l, struct block *to)
+static void wipe_table(void)
 {
-    if (l->kind == LINK_INLINE) {
-        int32_t guess = -(int32_t)to->pc;
-        memcpy(l->guess, &guess, 4);
-        make_gate(l, true);
+    while (nfilled)
+        empty_slot(filled[--nfilled]);
+}
+
+/* Slots that lead to code of [start, end) in the shared cache. */
+static void wipe_table_range(uint64_t start, uint64_t end)
+{
+    uint32_t kept = 0;
+    for (uint32_t n = 0; n < nfilled; n++) {
+        uint16_t i = filled[n];
+        const struct code_range *r = cache_range((uint64_t)(uintptr_t)indirect_table[i]);
+        if (indirect_table[i] == cache_own->miss || (r && r->block->pc >= start && r->block->pc < end))
+            empty_slot(i);
+        else
+            filled[kept++] = i;
     }
-    if (l->kind != LINK_FALL)
-        emit_patch_rel32(l->site, cache_entry(to, l->entry));
-    l->to = to;
+    nfilled = kept;
+}
+
+/* ---- links ---- */
+
+void cache_align_patch(struct code *c, unsigned ahead)
+{
+    static const uint8_t nops[][3] = {{0x90}, {0x66, 0x90}, {0x0f, 0x1f, 0x00}};
+    unsigned in_line = (unsigned)((uintptr_t)c->p + ahead) & 63;
+    if (in_line > 60)
+        emit_bytes(c, nops[64 - in_line - 1], 64 - in_line);
+}
+
+static void patch_rel32(uint8_t *site, const uint8_t *target)
+{
+    __atomic_store_n((uint32_t *)site, (uint32_t)(target - (site + 4)), __ATOMIC_RELEASE);
+}
+
+/* The gate leads to the stub until the branch's first target is known, then to what follows it. */
+static void open_gate(struct link *l)
+{
+    patch_rel32(l->gate + 1, l->gate + 5);
+}
+
+static void link_inline(struct link *l, struct block *to)
+{
+    struct cache *c = cache_holding(l->from);
+    bool near = (int64_t)to->pc == (int32_t)to->pc;
+    bool may = near && (!c->shared || (to->number & BLOCK_SHARED));
+    uint8_t *entry = may ? cache_entry(to, l->entry) : NULL;
+    cache_lock(c);
+    if (!l->to && may) {
+        patch_rel32(l->site, entry);
+        __atomic_store_n((uint32_t *)l->guess, (uint32_t)-to->pc, __ATOMIC_RELEASE);
+        l->to = to;
+    }
+    open_gate(l);
+    cache_unlock(c);
+}
+
+static void remember_incoming(struct link *l, struct block *to)
+{
     l->previous = NULL;
     l->next = to->incoming;
     if (l->next)
         l->next->previous = l;
     to->incoming = l;
+}
+
+void cache_link(struct link *l, struct block *to)
+{
+    bool from_shared = l->number & BLOCK_SHARED, to_shared = to->number & BLOCK_SHARED;
+    if (l->kind == LINK_INLINE) {
+        bool was = l->to;
+        link_inline(l, to);
+        if (was || l->to != to)
+            return;
+    } else {
+        if (from_shared && !to_shared)
+            return;
+        if (l->kind != LINK_FALL)
+            patch_rel32(l->site, cache_entry(to, l->entry));
+        l->to = to;
+    }
+    if (!to_shared)
+        remember_incoming(l, to);
     cache_stats.links++;
 }
 
+/* ---- forgetting: only the process's own code ---- */
+
 static void detach(struct link *l)
 {
-    if (l->previous)
-        l->previous->next = l->next;
-    else
-        l->to->incoming = l->next;
-    if (l->next)
-        l->next->previous = l->previous;
+    if (!(l->to->number & BLOCK_SHARED)) {
+        if (l->previous)
+            l->previous->next = l->next;
+        else
+            l->to->incoming = l->next;
+        if (l->next)
+            l->next->previous = l->previous;
+    }
     l->to = NULL;
 }
 
@@ -342,13 +404,13 @@ static void unlink_incoming(struct link *l)
 {
     if (l->kind == LINK_INLINE) {
         memset(l->guess, 0, 4);
-        make_gate(l, false);
+        patch_rel32(l->gate + 1, l->stub);
     }
     if (l->kind == LINK_FALL) { /* the target lies where the jump was; it is dead, so the jump can return */
         l->kind = LINK_DIRECT;
         l->site[-1] = 0xe9;
     }
-    emit_patch_rel32(l->site, l->stub);
+    patch_rel32(l->site, l->stub);
     detach(l);
 }
 
@@ -361,7 +423,7 @@ static void remove_from_chain(struct block **head, struct block *b)
 
 static void remove_from_page(struct block *b, uint64_t page)
 {
-    struct block **at = &pages[page_hash(page)];
+    struct block **at = &cache_own->pages[page_hash(page)];
     for (;;) {
         struct block *found = (struct block *)((uintptr_t)*at & ~1ull);
         int side = (int)((uintptr_t)*at & 1);
@@ -382,10 +444,10 @@ static void invalidate(struct block *b)
         if (l->to)
             detach(l); /* the block's own code is never entered again */
     }
-    void **slot = indirect_table;
-    if (slot[b->pc % INDIRECT_SLOTS] == b->entries[ENTRY_INDIRECT])
-        slot[b->pc % INDIRECT_SLOTS] = cache_miss;
-    remove_from_chain(cache_chain(b->pc), b);
+    uint16_t slot = (uint16_t)b->pc;
+    if (b->entries[ENTRY_INDIRECT] && indirect_table[slot] == b->entries[ENTRY_INDIRECT])
+        empty_slot(slot); /* stays listed in `filled` */
+    remove_from_chain(cache_chain(cache_own, b->pc), b);
     uint64_t first = b->pc / PAGE_SIZE, last = (b->pc + b->guest_length - 1) / PAGE_SIZE;
     for (uint64_t page = first; page <= last; page++)
         remove_from_page(b, page);
@@ -396,7 +458,7 @@ static void invalidate(struct block *b)
 static void invalidate_page(uint64_t page, uint64_t start, uint64_t end)
 {
     struct block *next;
-    for (struct block *at = pages[page_hash(page)]; at; at = next) {
+    for (struct block *at = cache_own->pages[page_hash(page)]; at; at = next) {
         struct block *b = (struct block *)((uintptr_t)at & ~1ull);
         next = b->page_next[(uintptr_t)at & 1];
         if (b->pc < end && b->pc + b->guest_length > start) {
@@ -408,11 +470,12 @@ static void invalidate_page(uint64_t page, uint64_t start, uint64_t end)
     }
 }
 
-void cache_invalidate_range(uint64_t start, uint64_t end)
+static void invalidate_own(uint64_t start, uint64_t end)
 {
-    if (end - start > PAGE_SIZE * PAGE_HASH) {
-        for (uint32_t i = 0; i < nblocks; i++) {
-            struct block *b = cache_block_by_number(i);
+    struct cache *c = cache_own;
+    if (end - start > PAGE_SIZE * CACHE_PAGES) {
+        for (uint32_t i = 0; i < c->nblocks; i++) {
+            struct block *b = &c->blocks[i];
             if (b->valid && b->pc < end && b->pc + b->guest_length > start)
                 invalidate(b);
         }
@@ -422,29 +485,32 @@ void cache_invalidate_range(uint64_t start, uint64_t end)
         invalidate_page(page, start, end);
 }
 
+void cache_invalidate_range(uint64_t start, uint64_t end)
+{
+    if (cache_own->nblocks)
+        invalidate_own(start, end);
+    if (share_forget(start, end))
+        wipe_table_range(start, end);
+}
+
 bool cache_lost(uint64_t pc)
 {
-    for (uint32_t i = 0; i < nblocks; i++) {
-        const struct block *b = cache_block_by_number(i);
-        if (b->valid && b->pc == pc)
+    const struct cache *c = cache_of(pc);
+    for (uint32_t i = 0; i < c->nblocks; i++)
+        if (c->blocks[i].valid && c->blocks[i].pc == pc)
             return true;
-    }
     return false;
 }
 
 void cache_flush(void)
 {
-    LOG(xlate, "flush: %u blocks, %zu bytes of code", nblocks, (size_t)(cache_hot.p - (uint8_t *)CACHE_LOW));
-    nblocks = nlinks = nranges = 0;
-    memset(cache_hash, 0, sizeof cache_hash);
-    memset(pages, 0, sizeof pages);
-    while (arena) {
-        struct arena *next = arena->next;
-        free(arena);
-        arena = next;
-    }
-    madvise((void *)CACHE_LOW, CACHE_HIGH - CACHE_LOW, MADV_DONTNEED);
-    start_code();
-    reset_table();
+    struct cache *c = cache_own;
+    wipe_table();
+    if (!c->nblocks)
+        return;
+    LOG(xlate, "flush: %u blocks, %zu bytes of code", c->nblocks, (size_t)(c->hot - c->low));
+    madvise((void *)OWN_CACHE, sizeof *c, MADV_DONTNEED);
+    madvise((void *)OWN_CODE_LOW, OWN_CODE_HIGH - OWN_CODE_LOW, MADV_DONTNEED);
+    cache_start(c, OWN_CODE_LOW, OWN_CODE_HIGH);
     cache_stats.flushes++;
 }

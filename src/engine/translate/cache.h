@@ -1,8 +1,13 @@
 /*
  * cache.h: the code cache: blocks, the links between them, and the table of indirect targets.
  *
- *   CACHE_LOW                                                          CACHE_HIGH
- *   [ hot code: bodies and entries, growing up -> ... <- exit stubs, growing down ]
+ * There are two caches, each a struct cache at a constant address and a range of code:
+ *
+ *   shared  one for all processes of a recording (or of a replay): code of ELF files that lie in their slots, which
+ *           is the same in every process; what one process translates, the others find. It only grows.
+ *   own     this process's: everything else, and everything when the process must not share (cache_unshare).
+ *
+ *   code range: [ hot code: bodies and entries, growing up -> ... <- exit stubs, growing down ]
  *
  * A block is the translation of a guest basic block. It can be entered in three ways, each made when first wanted:
  *   plain     falls into the body; for transfers that are strictly forward
@@ -10,8 +15,14 @@
  *   indirect  checks that task->target is this block's pc, restores rcx, then counted; for the indirect table
  * A link is one patchable branch of a block to another: it points to its exit stub until the target exists.
  *
- * The indirect table (INDIRECT_TABLE, indexed by the low 16 bits of the guest pc) holds the indirect entry of some block
- * with that index, or the miss routine; the entry itself verifies, so a stale or colliding slot is only slow.
+ * The indirect table (INDIRECT_TABLE, indexed by the low 16 bits of the guest pc; each process's own) holds the indirect
+ * entry of some block with that index, or the miss routine; the entry itself verifies, so a colliding slot is only slow.
+ *
+ * Sharing. The registry says which file's content a range of slots stands for; a process that maps anything else there
+ * stops sharing. Writers hold the lock (the pid of the holder, so that one that was killed is noticed); a killed
+ * writer leaves nothing but unreachable code, because a block is published by the last store. Readers take no lock.
+ * Branches are patched by one aligned store while others may run them, so the bytes patched never straddle a cache
+ * line, and shared code never points into a process's own.
  *
  * Everything here runs in the host with no guest code on the way (a task outside the cache re-enters by pc).
  */
@@ -19,12 +30,20 @@
 #define CLIO_TRANSLATE_CACHE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "engine/translate/emit.h"
 
 #define INDIRECT_TABLE 0x70000000ull
 enum { INDIRECT_SLOTS = 65536, BLOCK_INSNS_MAX = 64 };
+
+#define SHARED_CODE_LOW  0x60000000ull
+#define SHARED_CODE_HIGH 0x69000000ull
+#define OWN_CODE_LOW     0x69000000ull
+#define OWN_CODE_HIGH    0x70000000ull
+#define SHARED_CACHE     0x220000000000ull /* above everything of the guest, below everything of the host */
+#define OWN_CACHE        0x228000000000ull
 
 enum entry { ENTRY_PLAIN, ENTRY_COUNTED, ENTRY_INDIRECT, ENTRY_KINDS };
 
@@ -81,20 +100,63 @@ struct code_range {
     uint8_t entry; /* ENTRY_KINDS: the body; else the prologue of that entry */
 };
 
-enum { CACHE_HASH_SIZE = 1 << 16 };
-extern struct block *cache_hash[CACHE_HASH_SIZE]; /* fast/lookup.c */
+enum {
+    CACHE_HASH = 1 << 17,
+    CACHE_PAGES = 4096,
+    CACHE_BLOCKS = 1 << 20,
+    CACHE_LINKS = 1 << 21,
+    CACHE_PLACES = 1 << 24,
+    CACHE_RANGES = 1 << 21,
+    CACHE_MODULES = 4096,
+};
+#define BLOCK_SHARED 0x20000000u /* in the numbers of blocks and links of the shared cache */
 
-static inline struct block **cache_chain(uint64_t pc)
-{
-    return &cache_hash[(uint32_t)((pc ^ pc >> 16) * 0x9e3779b1u) >> 16];
-}
+struct cache_module { /* shared: what lies at [start, end) in every process that shares */
+    uint64_t start, end, offset;
+    uint8_t hash[32];
+};
 
-void cache_init(void);
+struct cache {
+    uint32_t lock; /* shared: pid of the writer, or 0 */
+    bool shared;
+    uint8_t *low, *high;  /* code range */
+    uint8_t *hot, *cold;  /* free code is [hot, cold) */
+    uint8_t *miss;        /* the miss routine */
+    uint32_t nblocks, nlinks, nplaces, nranges, nmodules;
+    struct block *hash[CACHE_HASH];
+    struct block *pages[CACHE_PAGES]; /* own: chains by page, for invalidation */
+    struct cache_module modules[CACHE_MODULES];
+    struct block blocks[CACHE_BLOCKS]; /* these four are sparse: only what is used takes memory */
+    struct link links[CACHE_LINKS];
+    struct insn_place places[CACHE_PLACES];
+    struct code_range ranges[CACHE_RANGES];
+};
+
+#define cache_shared ((struct cache *)SHARED_CACHE)
+#define cache_own    ((struct cache *)OWN_CACHE)
+
+enum { CACHE_ACTIVE_MAX = 256 };
+struct cache_active { /* guest ranges whose code is the shared cache's, in this process */
+    bool on;
+    uint32_t count;
+    struct {
+        uint64_t start, end;
+    } range[CACHE_ACTIVE_MAX];
+};
+extern struct cache_active cache_active; /* fast/lookup.c */
+
+void cache_init(bool share);
+/* Which cache holds code of guest pc. FAST. */
+struct cache *cache_of(uint64_t pc);
 /* The valid block at pc, or NULL. FAST. */
 struct block *cache_find(uint64_t pc);
+struct block *cache_find_in(const struct cache *c, uint64_t pc);
+struct block **cache_chain(struct cache *c, uint64_t pc);
+#define CACHE_SLOTS_HIGH 0x60000000ull
 /* The block's entry of that kind, made now if it does not exist. */
 uint8_t *cache_entry(struct block *b, enum entry kind);
 void cache_fill_indirect(struct block *b);
+/* Points the link at `to` where that is allowed. */
 void cache_link(struct link *l, struct block *to);
 struct link *cache_link_by_number(uint32_t number);
 struct block *cache_block_by_number(uint32_t number);
@@ -103,25 +165,32 @@ bool cache_contains(uint64_t host_pc);
 const struct code_range *cache_range(uint64_t host_pc);
 /* True when some valid block starts at pc; looks at all of them. For VERIFY builds. */
 bool cache_lost(uint64_t pc);
-/* Forgets the blocks that hold guest code of [start, end). */
+/* Forgets the process's blocks that hold guest code of [start, end), and that it is shared. */
 void cache_invalidate_range(uint64_t start, uint64_t end);
-/* Forgets all code; blocks must not be used afterwards. */
+/* Forgets the process's own code; its blocks must not be used afterwards. */
 void cache_flush(void);
+/* Nothing of the guest is left (exec): starts afresh, sharing again. */
+void cache_exec(void);
+/* This process uses its own code only from now on. */
+void cache_unshare(const char *why);
 /* True when translation of another block might not fit. */
-bool cache_full(void);
+bool cache_full(const struct cache *c);
+void cache_lock(struct cache *c);
+void cache_unlock(struct cache *c);
 
-/* --- for the translator --- */
-struct block *cache_new_block(uint64_t pc);
-struct link *cache_new_link(struct block *b, enum link_kind kind, uint64_t target, enum entry entry);
-void cache_add(struct block *b);
-void cache_drop_unfinished(struct block *b);
-void cache_note_range(uint8_t *start, struct block *b, uint8_t entry);
-struct insn_place *cache_places(const struct insn_place *from, uint32_t n);
-extern struct code cache_hot;
-uint8_t *cache_stub(uint32_t slot, uint32_t number); /* a new exit stub: exit_site = number; jmp gs:[slot] */
-void cache_emit_counted(struct code *c, struct block *b);
-void cache_emit_indirect_check(struct code *c, struct block *b);
-extern uint8_t *cache_miss; /* the shared miss routine */
+/* --- for the translator; the cache is locked --- */
+struct block *cache_new_block(struct cache *c, uint64_t pc);
+struct link *cache_new_link(struct cache *c, struct block *b, enum link_kind kind, uint64_t target, enum entry entry);
+void cache_add(struct cache *c, struct block *b);
+void cache_drop_unfinished(struct cache *c, struct block *b);
+void cache_note_range(struct cache *c, uint8_t *start, struct block *b, uint8_t entry);
+struct insn_place *cache_places(struct cache *c, const struct insn_place *from, uint32_t n);
+/* A new exit stub: exit_site = number; jmp gs:[slot]. */
+uint8_t *cache_stub(struct cache *c, uint32_t slot, uint32_t number);
+void cache_emit_counted(struct cache *cache, struct code *c, struct block *b);
+void cache_emit_indirect_check(struct cache *cache, struct code *c, struct block *b);
+/* Nops, so that 4 bytes at p + ahead can be patched by one store. */
+void cache_align_patch(struct code *c, unsigned ahead);
 
 /* statistics for `--log xlate` and the bench */
 struct cache_stats {

@@ -25,29 +25,40 @@
 
 struct translate_options translate_options;
 
+/* Instructions a block at pc may have: one in the range of --alone, which is how a bad translation is cornered. */
+static uint32_t translate_limit(uint64_t pc)
+{
+    return pc >= translate_options.alone_low && pc < translate_options.alone_high ? 1 : BLOCK_INSNS_MAX;
+}
+
 struct xlate { /* one translation under way */
+    struct cache *cache;
     struct code c;
     struct block *b;
     struct insn in;
     struct insn_place places[BLOCK_INSNS_MAX];
     uint32_t n;
     bool ended;
+    uint64_t fall; /* the block ends by going on at this pc, and no jump was emitted for that; 0: no */
     const struct write_site *site; /* instrumented: the store of `in`, not yet logged */
 };
 
 void translate_init(void)
 {
     decode_init();
-    cache_init();
+    cache_init(!translate_options.single_block && !translate_options.alone_high);
 }
 
 /* ---- pieces ---- */
 
 static void emit_link(struct xlate *x, uint64_t target, enum entry entry)
 {
-    struct link *l = cache_new_link(x->b, LINK_DIRECT, target, entry);
+    struct link *l = cache_new_link(x->cache, x->b, LINK_DIRECT, target, entry);
     l->site = x->c.p;
     emit_rel32(&x->c, l->stub);
+    struct block *to = translate_options.single_block || cache_of(target) != x->cache ? NULL : cache_find_in(x->cache, target);
+    if (to && to->entries[entry])
+        cache_link(l, to);
 }
 
 static enum entry entry_for(uint64_t source, uint64_t target)
@@ -57,8 +68,18 @@ static enum entry entry_for(uint64_t source, uint64_t target)
 
 static void emit_jmp_link(struct xlate *x, uint64_t target, enum entry entry)
 {
+    cache_align_patch(&x->c, 1);
     emit8(&x->c, 0xe9);
     emit_link(x, target, entry);
+}
+
+/* The block goes on at pc: right behind it, or by a jump. */
+static void emit_fall(struct xlate *x, uint64_t pc)
+{
+    if (x->cache->shared)
+        x->fall = pc;
+    else
+        emit_jmp_link(x, pc, ENTRY_PLAIN);
 }
 
 static void emit_indirect_jump(struct code *c)
@@ -186,16 +207,21 @@ static bool wants_inline_cache(const struct insn *in)
 static void emit_inline_cache(struct xlate *x)
 {
     struct code *c = &x->c;
-    struct link *l = cache_new_link(x->b, LINK_INLINE, 0, ENTRY_COUNTED);
+    struct link *l = cache_new_link(x->cache, x->b, LINK_INLINE, 0, ENTRY_COUNTED);
+    cache_align_patch(c, 3);
     emit_lea_add(c, GPR_RCX, 0);
     l->guess = c->p - 4;
     emit8(c, 0xe3); /* jrcxz hit */
-    emit8(c, 5 + 9 + 10);
+    uint8_t *hit = c->p;
+    emit8(c, 0);
+    cache_align_patch(c, 1);
     l->gate = c->p;
     emit_jmp(c, l->stub);
     emit_load_slot(c, GPR_RCX, TASK_TARGET);
     emit_indirect_jump(c);
+    *hit = (uint8_t)(c->p - hit - 1);
     emit_load_slot(c, GPR_RCX, TASK_SPILL_RCX);
+    cache_align_patch(c, 1);
     emit8(c, 0xe9);
     l->site = c->p;
     emit_rel32(c, l->stub);
@@ -230,8 +256,10 @@ static void emit_loop(struct xlate *x)
     struct code *c = &x->c;
     uint64_t next = x->in.pc + x->in.length;
     emit_bytes(c, x->in.bytes, x->in.length - 1u); /* prefix and opcode; then rel8 over the first jump */
-    emit8(c, 5);
+    uint8_t *taken = c->p;
+    emit8(c, 0);
     emit_jmp_link(x, next, ENTRY_PLAIN);
+    *taken = (uint8_t)(c->p - taken - 1);
     emit_jmp_link(x, x->in.target, entry_for(x->in.pc, x->in.target));
 }
 
@@ -255,10 +283,11 @@ static uint8_t emit_insn(struct xlate *x)
         emit_jmp_link(x, in->target, entry_for(in->pc, in->target));
         return 0;
     case INSN_JCC:
+        cache_align_patch(&x->c, 2);
         emit8(&x->c, 0x0f);
         emit8(&x->c, 0x80 | (in->z.opcode & 0xf));
         emit_link(x, in->target, entry_for(in->pc, in->target));
-        emit_jmp_link(x, next, ENTRY_PLAIN);
+        emit_fall(x, next);
         return 0;
     case INSN_LOOP:
         emit_loop(x);
@@ -297,22 +326,22 @@ static void emit_entries(struct xlate *x, enum entry wanted)
     uint8_t *start = x->c.p;
     if (wanted == ENTRY_INDIRECT) {
         b->entries[ENTRY_INDIRECT] = start;
-        cache_emit_indirect_check(&x->c, b);
+        cache_emit_indirect_check(x->cache, &x->c, b);
     }
     if (wanted != ENTRY_PLAIN) {
         b->entries[ENTRY_COUNTED] = x->c.p;
-        cache_emit_counted(&x->c, b);
+        cache_emit_counted(x->cache, &x->c, b);
     }
     b->body = b->entries[ENTRY_PLAIN] = x->c.p;
 }
 
-static void note_ranges(const struct block *b)
+static void note_ranges(struct cache *c, struct block *b)
 {
     if (b->entries[ENTRY_INDIRECT])
-        cache_note_range(b->entries[ENTRY_INDIRECT], (struct block *)b, ENTRY_INDIRECT);
+        cache_note_range(c, b->entries[ENTRY_INDIRECT], b, ENTRY_INDIRECT);
     if (b->entries[ENTRY_COUNTED])
-        cache_note_range(b->entries[ENTRY_COUNTED], (struct block *)b, ENTRY_COUNTED);
-    cache_note_range(b->body, (struct block *)b, ENTRY_KINDS);
+        cache_note_range(c, b->entries[ENTRY_COUNTED], b, ENTRY_COUNTED);
+    cache_note_range(c, b->body, b, ENTRY_KINDS);
 }
 
 /* Translates instructions into x until the block ends, `limit` is reached or the next one cannot be fetched. */
@@ -338,49 +367,105 @@ static void translate_insns(struct xlate *x, uint64_t pc, uint64_t room, uint32_
     x->b->ninsns = (uint16_t)x->n;
 }
 
-static struct block *translate_new(uint64_t pc, uint64_t room, enum entry wanted, uint32_t limit, bool watch)
+/* Translates the block at pc behind x->c without publishing it. NULL: not even one instruction can be fetched whole. */
+static struct block *translate_one(struct xlate *x, uint64_t pc, uint64_t room, enum entry wanted, uint32_t limit)
 {
-    static struct xlate x;
-    x.b = cache_new_block(pc);
-    x.c = cache_hot;
-    x.n = 0;
-    x.ended = false;
-    x.b->flags_live = decode_flags_live(pc);
-    emit_entries(&x, wanted);
-    translate_insns(&x, pc, room, limit);
-    if (!x.n) { /* not even one instruction can be fetched whole */
-        cache_drop_unfinished(x.b);
+    struct block *b = x->b = cache_new_block(x->cache, pc);
+    x->n = 0;
+    x->ended = false;
+    x->fall = 0;
+    b->flags_live = decode_flags_live(pc);
+    uint8_t *start = x->c.p;
+    emit_entries(x, wanted);
+    translate_insns(x, pc, room, limit);
+    if (!x->n) {
+        x->c.p = start;
+        cache_drop_unfinished(x->cache, b);
         return NULL;
     }
-    if (!x.ended)
-        emit_jmp_link(&x, pc + x.b->guest_length, ENTRY_PLAIN);
-    x.b->body_end = x.c.p;
-    x.b->places = cache_places(x.places, x.n);
-    cache_hot = x.c;
-    note_ranges(x.b);
-    if (watch)
-        watch_code(pc, pc + x.b->guest_length);
-    if (translate_options.instrument)
-        instrument_describe(x.b);
-    LOG(xlate, "block %u at %lx: %u instructions, %zu bytes at %p%s", x.b->number, (unsigned long)pc, x.b->ninsns,
-        (size_t)(x.b->body_end - x.b->body), (void *)x.b->body, x.b->flags_live ? ", flags live" : "");
-    return x.b;
+    if (!x->ended)
+        emit_fall(x, pc + b->guest_length);
+    b->body_end = x->c.p;
+    b->places = cache_places(x->cache, x->places, x->n);
+    LOG(xlate, "block %x at %lx: %u instructions, %zu bytes at %p%s", b->number, (unsigned long)pc, b->ninsns,
+        (size_t)(b->body_end - b->body), (void *)b->body, b->flags_live ? ", flags live" : "");
+    return b;
+}
+
+enum { RUN_BLOCKS = 4 }; /* blocks of the shared cache that are laid out one behind the other at most */
+
+/*
+ * Shared code cannot be moved together later, so what a block falls into is translated right behind it, unless it
+ * exists. Returns the number of blocks.
+ */
+static uint32_t translate_run(struct xlate *x, struct block *blocks[RUN_BLOCKS])
+{
+    uint32_t n = 1;
+    while (x->fall) {
+        uint64_t pc = x->fall, room = decode_room(pc);
+        struct block *b = NULL;
+        if (n < RUN_BLOCKS && room && cache_of(pc) == x->cache && !cache_find_in(x->cache, pc)) {
+            struct block *last = x->b;
+            b = translate_one(x, pc, room, ENTRY_PLAIN, translate_limit(pc));
+            x->b = b ? b : last;
+        }
+        if (!b) {
+            emit_jmp_link(x, pc, ENTRY_PLAIN);
+            x->b->body_end = x->c.p;
+            break;
+        }
+        blocks[n++] = b;
+    }
+    return n;
+}
+
+/* publish: in the table of blocks; else only for whoever gets it. */
+static struct block *translate_new(uint64_t pc, uint64_t room, enum entry wanted, uint32_t limit, bool publish)
+{
+    static struct xlate x;
+    struct block *blocks[RUN_BLOCKS];
+    struct cache *c = x.cache = publish ? cache_of(pc) : cache_own;
+    x.c.p = c->hot;
+    if (!(blocks[0] = translate_one(&x, pc, room, wanted, limit)))
+        return NULL;
+    uint32_t n = translate_run(&x, blocks);
+    c->hot = x.c.p;
+    for (uint32_t i = 0; i < n; i++)
+        note_ranges(c, blocks[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = blocks[i];
+        if (publish)
+            watch_code(b->pc, b->pc + b->guest_length);
+        if (translate_options.instrument)
+            instrument_describe(b);
+        if (publish)
+            cache_add(c, b);
+    }
+    return blocks[0];
 }
 
 struct block *translate_block(uint64_t pc, enum entry first_wanted)
 {
-    struct block *b = cache_find(pc);
+    struct cache *c = cache_of(pc);
+    struct block *b = cache_find_in(c, pc);
     if (b)
         return b;
     VERIFY(!cache_lost(pc), "a block at 0x%lx is valid but cannot be found", (unsigned long)pc);
     uint64_t room = decode_room(pc);
     if (!room)
         return NULL;
-    if (cache_full())
-        cache_flush();
-    b = translate_new(pc, room, first_wanted, BLOCK_INSNS_MAX, true);
-    if (b)
-        cache_add(b);
+    if (cache_full(c)) {
+        if (c->shared)
+            cache_unshare("the shared cache is full");
+        else
+            cache_flush();
+        c = cache_own;
+    }
+    cache_lock(c);
+    b = cache_find_in(c, pc);
+    if (!b)
+        b = translate_new(pc, room, first_wanted, translate_limit(pc), true);
+    cache_unlock(c);
     return b;
 }
 
@@ -389,19 +474,20 @@ struct block *translate_block(uint64_t pc, enum entry first_wanted)
  */
 static bool at_the_end(const struct link *l)
 {
-    return l->kind == LINK_DIRECT && l->entry == ENTRY_PLAIN && l->site + 4 == cache_hot.p &&
-           l->from->body_end == cache_hot.p;
+    const uint8_t *end = cache_own->hot;
+    return !(l->number & BLOCK_SHARED) && l->kind == LINK_DIRECT && l->entry == ENTRY_PLAIN && l->site + 4 == end &&
+           l->from->body_end == end && cache_of(l->target) == cache_own;
 }
 
 static struct block *place_over(struct link *l)
 {
-    uint8_t *end = cache_hot.p;
-    if (cache_full())
+    uint8_t *end = cache_own->hot;
+    if (cache_full(cache_own))
         return translate_block(l->target, ENTRY_PLAIN);
-    cache_hot.p = l->site - 1;
+    cache_own->hot = l->site - 1;
     struct block *b = translate_block(l->target, ENTRY_PLAIN);
     if (!b) {
-        cache_hot.p = end;
+        cache_own->hot = end;
         l->site[-1] = 0xe9; /* the attempt may have written here */
         emit_patch_rel32(l->site, l->stub);
         return NULL;
@@ -422,13 +508,8 @@ uint8_t *translate_follow_link(struct task *t, uint32_t link_number, uint64_t *p
         b = at_the_end(l) && !translate_options.single_block ? place_over(l) : translate_block(*pc, entry);
     if (!b)
         return NULL;
-    bool near = (int64_t)*pc == (int32_t)*pc;
-    if (translate_options.single_block || flushes != cache_stats.flushes)
-        return cache_entry(b, entry);
-    if (l->kind != LINK_INLINE || near)
+    if (!translate_options.single_block && flushes == cache_stats.flushes)
         cache_link(l, b);
-    else
-        memcpy(l->gate, "\x0f\x1f\x44\x00\x00", 5); /* beyond a guess's reach: always by the table */
     return cache_entry(b, entry);
 }
 
@@ -442,7 +523,7 @@ uint8_t *translate_steps(uint64_t pc, uint32_t limit)
     uint64_t room = decode_room(pc);
     if (!room)
         return NULL;
-    if (cache_full())
+    if (cache_full(cache_own))
         cache_flush();
     struct block *b = translate_new(pc, room, ENTRY_PLAIN, limit, false);
     return b ? b->entries[ENTRY_PLAIN] : NULL;

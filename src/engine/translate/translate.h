@@ -13,6 +13,7 @@ struct task;
 
 struct translate_options {
     bool single_block; /* never link: every block ends in the dispatcher */
+    uint64_t alone_low, alone_high; /* guest code in this range is translated one instruction a block */
     bool instrument;   /* log executions and writes for a chronicle */
 };
 extern struct translate_options translate_options;

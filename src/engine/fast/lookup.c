@@ -1,0 +1,36 @@
+/* lookup.c: finding translated code. FAST: see Makefile. */
+#include "engine/translate/cache.h"
+
+struct cache_active cache_active;
+
+static inline uint32_t hash_of(uint64_t pc)
+{
+    return (uint32_t)((pc ^ pc >> 17) * 0x9e3779b1u) >> 15;
+}
+
+struct block *cache_find_in(const struct cache *c, uint64_t pc)
+{
+    struct block *b = __atomic_load_n(&c->hash[hash_of(pc)], __ATOMIC_ACQUIRE);
+    while (b && b->pc != pc)
+        b = b->hash_next;
+    return b;
+}
+
+struct cache *cache_of(uint64_t pc)
+{
+    if (pc < CACHE_SLOTS_HIGH)
+        for (uint32_t i = 0; i < cache_active.count; i++)
+            if (pc >= cache_active.range[i].start && pc < cache_active.range[i].end)
+                return cache_shared;
+    return cache_own;
+}
+
+struct block *cache_find(uint64_t pc)
+{
+    return cache_find_in(cache_of(pc), pc);
+}
+
+struct block **cache_chain(struct cache *c, uint64_t pc)
+{
+    return &c->hash[hash_of(pc)];
+}
