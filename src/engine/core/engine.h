@@ -61,8 +61,6 @@ enum {
 #define GUEST_HIGH   0x210000000000ull
 #define FAR_LOW      0x600000000000ull
 #define FAR_HIGH     0x640100000000ull
-#define FAR_LOW      0x600000000000ull
-#define FAR_HIGH     0x640100000000ull
 #define PAGE_SIZE    4096ull
 #define PAGE_UP(x)   (((uint64_t)(x) + PAGE_SIZE - 1) & ~(PAGE_SIZE - 1))
 #define PAGE_DOWN(x) ((uint64_t)(x) & ~(PAGE_SIZE - 1))

@@ -252,6 +252,8 @@ int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
     if (error)
         return error;
     replace(s, v);
+    if (v->prot & PROT_EXEC)
+        code_mapped(v);
     LOG(map, "map 0x%lx-0x%lx prot %u %s %s", (unsigned long)v->start, (unsigned long)v->end, v->prot,
         v->shared ? "shared" : "private", v->file ? v->file->path : "anonymous");
     return 0;
@@ -315,6 +317,9 @@ int space_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot)
     split_at(s, end);
     for (uint32_t i = index_above(s, start); i < s->count && s->vmas[i].start < end; i++)
         s->vmas[i].prot = prot;
+    for (uint32_t i = index_above(s, start); (prot & PROT_EXEC) && i < s->count && s->vmas[i].start < end;
+         i++)
+        code_mapped(&s->vmas[i]);
     merge_range(s, start, end);
     verify(s);
     LOG(map, "protect 0x%lx-0x%lx prot %u", (unsigned long)start, (unsigned long)end, prot);
@@ -373,6 +378,8 @@ int space_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint
         return (int)r;
     forget(s, old, old + old_len);
     replace(s, &moved);
+    if (moved.prot & PROT_EXEC)
+        code_mapped(&moved);
     gap_appeared(s, old);
     LOG(map, "move 0x%lx+0x%lx to 0x%lx+0x%lx", (unsigned long)old, (unsigned long)old_len,
         (unsigned long)start, (unsigned long)len);
