@@ -162,7 +162,9 @@ static bool check_sum(char *text, size_t size, const char *path, struct clio_err
         (last > text && last[-1] != '\n'))
         return fault_set(error, CLIO_FAULT_DAMAGED, "%s/trace: cut short or damaged: it has no checksum line",
                          path);
-    if (strtoull(last + 10, NULL, 16) != XXH64(text, size - CHECKSUM_LINE, 0))
+    char expected[CHECKSUM_LINE + 1];
+    snprintf(expected, sizeof expected, "checksum: %016" PRIx64 "\n", XXH64(text, size - CHECKSUM_LINE, 0));
+    if (memcmp(last, expected, CHECKSUM_LINE) != 0)
         return fault_set(error, CLIO_FAULT_DAMAGED, "%s/trace: fails its checksum", path);
     *last = 0;
     return true;
