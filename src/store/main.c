@@ -315,7 +315,7 @@ static int timeout_of(bool active)
 {
     if (store.disk_full) {
         uint64_t now = now_ms();
-        return store.retry_ms > now ? (int)(store.retry_ms - now) : 0;
+        return store.retry_ms > now ? (int)(store.retry_ms - now) : BUSY_MS;
     }
     if (active || store.recorder_dead || store.goodbye || store.nmissing)
         return BUSY_MS;

@@ -451,7 +451,7 @@ static int remembered(struct pool *pool, int fd, const struct identity *id, stru
     return error;
 }
 
-static int capture(struct pool *pool, int fd, struct pool_file *out)
+static int capture(struct pool *pool, int fd, bool unstable, struct pool_file *out)
 {
     struct stat before, after;
     struct temp t;
@@ -476,7 +476,7 @@ static int capture(struct pool *pool, int fd, struct pool_file *out)
     out->size = (uint64_t)before.st_size;
     pool->counts.hashed++;
     struct identity id = identity_of(&after);
-    bool trust = !out->changed && trusted(fd, &id);
+    bool trust = !unstable && !out->changed && trusted(fd, &id);
     if ((error = temp_keep(pool, &t, out->hash, out->size)))
         return error;
     /* Remembered even if the trace has no room for it yet: the next attempt need not read the file again. */
@@ -489,7 +489,7 @@ static int capture(struct pool *pool, int fd, struct pool_file *out)
     return error;
 }
 
-int pool_capture(struct pool *pool, int fd, struct pool_file *out)
+int pool_capture(struct pool *pool, int fd, bool unstable, struct pool_file *out)
 {
     struct stat st;
     *out = (struct pool_file){0};
@@ -504,11 +504,11 @@ int pool_capture(struct pool *pool, int fd, struct pool_file *out)
     int mine = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY ? -1 : open(proc, O_RDONLY | O_CLOEXEC);
     int use = mine >= 0 ? mine : fd;
     struct identity id = identity_of(&st);
-    int error = remembered(pool, use, &id, out);
+    int error = unstable ? -ENOENT : remembered(pool, use, &id, out);
     if (!error)
         pool->counts.remembered++;
     else if (!full(error))
-        error = capture(pool, use, out);
+        error = capture(pool, use, unstable, out);
     if (mine >= 0)
         close(mine);
     return error;

@@ -47,11 +47,11 @@ int pool_open(struct pool **pool, int pool_dir, int files_dir);
 void pool_close(struct pool *pool);
 
 /*
- * Captures the regular file behind fd and gives it its name in the trace's files directory. Returns 0 or
- * -errno; -ENOSPC and -EDQUOT leave nothing behind, so the call can be repeated. The file offset of fd is not
- * used.
+ * Captures the regular file behind fd and gives it its name in the trace's files directory. With `unstable`
+ * the asker knows that the file's times prove nothing: it is read again. Returns 0 or -errno; -ENOSPC and
+ * -EDQUOT leave nothing behind, so the call can be repeated. The file offset of fd is not used.
  */
-int pool_capture(struct pool *pool, int fd, struct pool_file *out);
+int pool_capture(struct pool *pool, int fd, bool unstable, struct pool_file *out);
 
 struct pool_counts pool_counts(const struct pool *pool);
 void pool_name(char name[POOL_NAME_SIZE], const uint8_t hash[POOL_HASH_SIZE]);

@@ -92,7 +92,7 @@ void store_disk_full(struct store *s, const char *what)
 
 void store_disk_free(struct store *s)
 {
-    if (s->waiting)
+    if (s->waiting || spaces_starved(s))
         return; /* small writes succeed; what waits is larger */
     s->disk_full = false;
     __atomic_store_n(&s->control->disk_full, 0, __ATOMIC_RELEASE);
@@ -115,7 +115,7 @@ static void reply(int to, const struct store_reply *r, int fd)
 static int answer_file(struct store *s, const struct store_request *q, const char *path, int to, int file)
 {
     struct pool_file captured;
-    int error = file < 0 ? -EBADF : pool_capture(s->pool, file, &captured);
+    int error = file < 0 ? -EBADF : pool_capture(s->pool, file, q->status == 1, &captured);
     if (full(error))
         return error;
     struct store_reply r = {.error = -error};

@@ -26,6 +26,7 @@
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +41,7 @@ enum {
     PRESSING_BYTES = RING_CAPACITY / 2,
     FLUSH_MS = 1000,    /* no record waits longer */
     MISSING_MS = 30000, /* a number whose ring does not appear is looked for no longer, except at the end */
+    STARVED_MS = 500,   /* ... and whose ring does not come for so long may lack room on the disk */
     DEATH_MS = 30,      /* between a process's death and its REC_END: shows whether the recorder died, too */
 };
 
@@ -226,6 +228,15 @@ void spaces_announce(struct store *s, uint32_t number, int pid)
         add_missing(s, number, pid);
 }
 
+uint32_t spaces_starved(const struct store *s)
+{
+    struct statvfs fs;
+    if (s->nmissing == 0 || now_ms() - s->missing[0].since_ms < STARVED_MS || fstatvfs(s->rings, &fs) ||
+        fs.f_bavail * fs.f_frsize > RING_HEADER_SIZE + RING_CAPACITY)
+        return 0;
+    return s->missing[0].number;
+}
+
 static void look_for_missing(struct store *s)
 {
     size_t kept = 0;
@@ -235,6 +246,13 @@ static void look_for_missing(struct store *s)
             s->missing[kept++] = m;
     }
     s->nmissing = kept;
+    uint32_t starved = spaces_starved(s);
+    if (starved) {
+        char text[64];
+        snprintf(text, sizeof text, "making rings/%u: %s", starved, strerror(ENOSPC));
+        s->missing[0].since_ms = now_ms() - STARVED_MS; /* not given up while it cannot come */
+        store_disk_full(s, text);
+    }
 }
 
 void spaces_find_all(struct store *s)

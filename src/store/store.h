@@ -100,6 +100,8 @@ void spaces_announce(struct store *s, uint32_t number, int pid);
 bool spaces_turn(struct store *s, bool all);
 /* True when a ring is so full that it should not wait for the next turn. */
 bool spaces_pressing(const struct store *s);
+/* The number of a space that waits for its ring because the disk has no room for one; 0: there is none. */
+uint32_t spaces_starved(const struct store *s);
 /* The space's pidfd became readable. */
 void spaces_died(struct store *s, int pidfd);
 /* Asks the kernel about processes without pidfd, and about all when `all`; true when one lives. */

@@ -942,12 +942,12 @@ static void hashes_a_file_once_ever(void **state)
     struct pool_file a, b;
     int fd = make_file("old", "some bytes", 10);
     open_pools(&p, "files-a");
-    assert_int_equal(pool_capture(p.pool, fd, &a), 0);
-    assert_int_equal(pool_capture(p.pool, fd, &b), 0); /* too young to be trusted */
+    assert_int_equal(pool_capture(p.pool, fd, false, &a), 0);
+    assert_int_equal(pool_capture(p.pool, fd, false, &b), 0); /* too young to be trusted */
     assert_int_equal(pool_counts(p.pool).hashed, 2);
     usleep(2200000);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(pool_capture(p.pool, fd, &b), 0);
+        assert_int_equal(pool_capture(p.pool, fd, false, &b), 0);
     assert_int_equal(pool_counts(p.pool).hashed, 3);
     assert_int_equal(pool_counts(p.pool).remembered, 2);
     close_pools(&p);
@@ -956,7 +956,7 @@ static void hashes_a_file_once_ever(void **state)
     int identities = openat(p.pool_dir, "identities", O_WRONLY | O_APPEND);
     assert_int_equal(write(identities, "torn line", 9), 9);
     close(identities);
-    assert_int_equal(pool_capture(p.pool, fd, &b), 0);
+    assert_int_equal(pool_capture(p.pool, fd, false, &b), 0);
     assert_int_equal(pool_counts(p.pool).hashed, 0);
     assert_int_equal(pool_counts(p.pool).remembered, 1);
     assert_memory_equal(a.hash, b.hash, 32);
@@ -971,9 +971,12 @@ static void hashes_a_file_once_ever(void **state)
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/old", base);
     int writer = open(path, O_WRONLY); /* it could change a mapped page without touching the ctime */
-    assert_int_equal(pool_capture(p.pool, fd, &b), 0);
+    assert_int_equal(pool_capture(p.pool, fd, false, &b), 0);
     assert_int_equal(pool_counts(p.pool).hashed, 1);
     close(writer);
+    assert_int_equal(pool_capture(p.pool, fd, true, &b),
+                     0); /* nor is it believed when the asker knows better */
+    assert_int_equal(pool_counts(p.pool).hashed, 2);
     close(fd);
     close_pools(&p);
 }
@@ -989,7 +992,7 @@ static void sparse_files_cost_what_they_hold(void **state)
     assert_int_equal(pwrite(fd, "data", 4, 1ll << 39), 4);
     open_pools(&p, "files-c");
     double start = seconds();
-    assert_int_equal(pool_capture(p.pool, fd, &a), 0);
+    assert_int_equal(pool_capture(p.pool, fd, false, &a), 0);
     assert_true(seconds() - start < 2);
     assert_int_equal(a.size, 1ll << 40);
     char name[POOL_NAME_SIZE];
@@ -999,19 +1002,19 @@ static void sparse_files_cost_what_they_hold(void **state)
     assert_int_equal(st.st_size, 1ll << 40);
     assert_true(st.st_blocks < 1000);
     assert_int_equal(pwrite(fd, "date", 4, 1ll << 39), 4);
-    assert_int_equal(pool_capture(p.pool, fd, &b), 0);
+    assert_int_equal(pool_capture(p.pool, fd, false, &b), 0);
     assert_memory_not_equal(a.hash, b.hash, 32);
     close(fd);
 
     /* Small holes are zeros: the name is that of the same bytes written out. */
     static char zeros[100000];
     fd = make_file("plain", zeros, sizeof zeros);
-    assert_int_equal(pool_capture(p.pool, fd, &a), 0);
+    assert_int_equal(pool_capture(p.pool, fd, false, &a), 0);
     close(fd);
     fd = make_file("holes", "", 0);
     snprintf(path, sizeof path, "%s/holes", base);
     assert_int_equal(truncate(path, sizeof zeros), 0);
-    assert_int_equal(pool_capture(p.pool, fd, &b), 0);
+    assert_int_equal(pool_capture(p.pool, fd, false, &b), 0);
     assert_memory_equal(a.hash, b.hash, 32);
     close(fd);
     close_pools(&p);
