@@ -4,7 +4,9 @@
  *   clio-engine record --dir-fd N --store-fd N --input-fd N [--cpu L] [--aslr] [common]
  *   clio-engine replay --trace PATH [--shared-fd N] [--space N] [common]
  *   clio-engine chronicle --trace PATH --space N --from M --to M --out DB [common]
- *   common: [--log TOPICS] [--log-fd N] [--single-block]
+ *   common: [--log TOPICS] [--log-fd N] [--single-block] [--alone LOW-HIGH]
+ *
+ * --alone corners a bad translation: guest code from LOW to HIGH (hex) is translated one instruction a block.
  *
  * The input of record is a file of: u32 argc, u32 envc, the program's path, argc arguments, envc environment strings,
  * each terminated by NUL. All other descriptors belong to the guest.
@@ -44,14 +46,15 @@ static struct arguments {
     struct moment from, to;
 } args = {-1, -1, -1, -1, -1, NULL, NULL, 0, {0, 0, 0}, {0, 0, 0}};
 
-enum option_id { O_DIR_FD = 1, O_STORE_FD, O_INPUT_FD, O_SHARED_FD, O_LOG_FD, O_LOG, O_CPU, O_ASLR, O_SINGLE, O_TRACE, O_SPACE, O_FROM, O_TO, O_OUT };
+enum option_id { O_DIR_FD = 1, O_STORE_FD, O_INPUT_FD, O_SHARED_FD, O_LOG_FD, O_LOG, O_CPU, O_ASLR, O_SINGLE, O_ALONE, O_TRACE, O_SPACE, O_FROM, O_TO, O_OUT };
 
 static const struct option known[] = {
     {"dir-fd", required_argument, NULL, O_DIR_FD},     {"store-fd", required_argument, NULL, O_STORE_FD},
     {"input-fd", required_argument, NULL, O_INPUT_FD}, {"shared-fd", required_argument, NULL, O_SHARED_FD},
     {"log-fd", required_argument, NULL, O_LOG_FD},     {"log", required_argument, NULL, O_LOG},
     {"cpu", required_argument, NULL, O_CPU},           {"aslr", no_argument, NULL, O_ASLR},
-    {"single-block", no_argument, NULL, O_SINGLE},     {"trace", required_argument, NULL, O_TRACE},
+    {"single-block", no_argument, NULL, O_SINGLE},     {"alone", required_argument, NULL, O_ALONE},
+    {"trace", required_argument, NULL, O_TRACE},
     {"space", required_argument, NULL, O_SPACE},       {"from", required_argument, NULL, O_FROM},
     {"to", required_argument, NULL, O_TO},             {"out", required_argument, NULL, O_OUT},
     {NULL, 0, NULL, 0},
@@ -96,6 +99,10 @@ static void take_option(int id)
         break;
     case O_SINGLE:
         translate_options.single_block = true;
+        break;
+    case O_ALONE:
+        if (sscanf(optarg, "%lx-%lx", &translate_options.alone_low, &translate_options.alone_high) != 2)
+            usage("clio-engine: --alone takes LOW-HIGH, two hexadecimal addresses");
         break;
     case O_TRACE:
         args.trace = optarg;

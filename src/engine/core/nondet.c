@@ -17,10 +17,30 @@ struct leaf {
     uint32_t a, b, c, d;
 };
 
-static struct leaf host_cpuid(uint32_t leaf, uint32_t sub)
+static struct leaf ask_cpuid(uint32_t leaf, uint32_t sub)
 {
     struct leaf r;
     __asm__ volatile("cpuid" : "=a"(r.a), "=b"(r.b), "=c"(r.c), "=d"(r.d) : "a"(leaf), "c"(sub));
+    return r;
+}
+
+/* In a virtual machine every cpuid is an exit to the hypervisor, and each program start needs dozens: they are kept. */
+static struct leaf host_cpuid(uint32_t leaf, uint32_t sub)
+{
+    static struct {
+        uint32_t leaf, sub;
+        struct leaf result;
+    } kept[128];
+    static uint32_t count;
+    for (uint32_t i = 0; i < count; i++)
+        if (kept[i].leaf == leaf && kept[i].sub == sub)
+            return kept[i].result;
+    struct leaf r = ask_cpuid(leaf, sub);
+    if (count < sizeof kept / sizeof kept[0]) {
+        kept[count].leaf = leaf;
+        kept[count].sub = sub;
+        kept[count++].result = r;
+    }
     return r;
 }
 

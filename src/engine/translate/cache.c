@@ -86,11 +86,13 @@ struct link *cache_link_by_number(uint32_t number)
     return &cache_by_number(number)->links[number & ~BLOCK_SHARED];
 }
 
-struct block *cache_new_block(struct cache *c, uint64_t pc)
+struct block *cache_new_block(struct cache_where where, uint64_t pc)
 {
+    struct cache *c = where.cache;
     struct block *b = &c->blocks[c->nblocks];
     memset(b, 0, sizeof *b);
     b->pc = pc;
+    b->world = where.world;
     b->number = c->nblocks++ | (c->shared ? BLOCK_SHARED : 0);
     b->first_link = c->nlinks | (c->shared ? BLOCK_SHARED : 0);
     return b;
@@ -340,11 +342,19 @@ static void open_gate(struct link *l)
     patch_rel32(l->gate + 1, l->gate + 5);
 }
 
+/* Whether `from` may point to `to` for good: whoever runs the one must see the other. */
+static bool may_link(const struct block *from, const struct block *to)
+{
+    if (!(from->number & BLOCK_SHARED))
+        return true;
+    return (to->number & BLOCK_SHARED) && (!to->world || to->world == from->world);
+}
+
 static void link_inline(struct link *l, struct block *to)
 {
     struct cache *c = cache_holding(l->from);
     bool near = (int64_t)to->pc == (int32_t)to->pc;
-    bool may = near && (!c->shared || (to->number & BLOCK_SHARED));
+    bool may = near && may_link(l->from, to);
     uint8_t *entry = may ? cache_entry(to, l->entry) : NULL;
     cache_lock(c);
     if (!l->to && may) {
@@ -367,20 +377,19 @@ static void remember_incoming(struct link *l, struct block *to)
 
 void cache_link(struct link *l, struct block *to)
 {
-    bool from_shared = l->number & BLOCK_SHARED, to_shared = to->number & BLOCK_SHARED;
     if (l->kind == LINK_INLINE) {
         bool was = l->to;
         link_inline(l, to);
         if (was || l->to != to)
             return;
     } else {
-        if (from_shared && !to_shared)
+        if (!may_link(l->from, to))
             return;
         if (l->kind != LINK_FALL)
             patch_rel32(l->site, cache_entry(to, l->entry));
         l->to = to;
     }
-    if (!to_shared)
+    if (!(to->number & BLOCK_SHARED))
         remember_incoming(l, to);
     cache_stats.links++;
 }
@@ -495,9 +504,9 @@ void cache_invalidate_range(uint64_t start, uint64_t end)
 
 bool cache_lost(uint64_t pc)
 {
-    const struct cache *c = cache_of(pc);
+    const struct cache *c = cache_where(pc).cache;
     for (uint32_t i = 0; i < c->nblocks; i++)
-        if (c->blocks[i].valid && c->blocks[i].pc == pc)
+        if (c->blocks[i].valid && c->blocks[i].pc == pc && !c->shared)
             return true;
     return false;
 }

@@ -3,8 +3,8 @@
  *
  * There are two caches, each a struct cache at a constant address and a range of code:
  *
- *   shared  one for all processes of a recording (or of a replay): code of ELF files that lie in their slots, which
- *           is the same in every process; what one process translates, the others find. It only grows.
+ *   shared  one for all processes of a recording (or of a replay): code of ELF files at their slots or at the
+ *           address they are linked to, which is the same in every process; what one process translates, the others find. It only grows.
  *   own     this process's: everything else, and everything when the process must not share (cache_unshare).
  *
  *   code range: [ hot code: bodies and entries, growing up -> ... <- exit stubs, growing down ]
@@ -22,7 +22,7 @@
  * stops sharing. Writers hold the lock (the pid of the holder, so that one that was killed is noticed); a killed
  * writer leaves nothing but unreachable code, because a block is published by the last store. Readers take no lock.
  * Branches are patched by one aligned store while others may run them, so the bytes patched never straddle a cache
- * line, and shared code never points into a process's own.
+ * line, and shared code never points into a process's own, nor into another world (see struct cache_module).
  *
  * Everything here runs in the host with no guest code on the way (a task outside the cache re-enters by pc).
  */
@@ -83,6 +83,7 @@ struct block {
     uint32_t number;
     uint32_t guest_length;
     uint16_t ninsns;
+    uint16_t world;  /* as cache_module.world */
     bool flags_live; /* arithmetic flags may be live at entry */
     bool valid;
     uint16_t nlinks;
@@ -111,9 +112,14 @@ enum {
 };
 #define BLOCK_SHARED 0x20000000u /* in the numbers of blocks and links of the shared cache */
 
-struct cache_module { /* shared: what lies at [start, end) in every process that shares */
+/*
+ * Shared: what lies at [start, end) in every process that shares. Programs linked to a fixed address overlap; each is a
+ * world of its own (not 0), and a process sees one of them. Code at slots is world 0.
+ */
+struct cache_module {
     uint64_t start, end, offset;
     uint8_t hash[32];
+    uint16_t world;
 };
 
 struct cache {
@@ -141,16 +147,21 @@ struct cache_active { /* guest ranges whose code is the shared cache's, in this 
     uint32_t count;
     struct {
         uint64_t start, end;
+        uint16_t world;
     } range[CACHE_ACTIVE_MAX];
 };
 extern struct cache_active cache_active; /* fast/lookup.c */
 
 void cache_init(bool share);
-/* Which cache holds code of guest pc. FAST. */
-struct cache *cache_of(uint64_t pc);
+struct cache_where {
+    struct cache *cache;
+    uint16_t world;
+};
+/* Where code of guest pc is kept. FAST. */
+struct cache_where cache_where(uint64_t pc);
 /* The valid block at pc, or NULL. FAST. */
 struct block *cache_find(uint64_t pc);
-struct block *cache_find_in(const struct cache *c, uint64_t pc);
+struct block *cache_find_at(struct cache_where where, uint64_t pc);
 struct block **cache_chain(struct cache *c, uint64_t pc);
 #define CACHE_SLOTS_HIGH 0x60000000ull
 /* The block's entry of that kind, made now if it does not exist. */
@@ -179,7 +190,7 @@ void cache_lock(struct cache *c);
 void cache_unlock(struct cache *c);
 
 /* --- for the translator; the cache is locked --- */
-struct block *cache_new_block(struct cache *c, uint64_t pc);
+struct block *cache_new_block(struct cache_where where, uint64_t pc);
 struct link *cache_new_link(struct cache *c, struct block *b, enum link_kind kind, uint64_t target, enum entry entry);
 void cache_add(struct cache *c, struct block *b);
 void cache_drop_unfinished(struct cache *c, struct block *b);

@@ -95,57 +95,67 @@ static bool is_zero(const uint8_t hash[32])
     return !memcmp(hash, zero, 32);
 }
 
-/* A file's unchanging code in the range of slots. */
+/* A file's unchanging code at its slot or at a fixed address below. */
 static bool shareable(const struct vma *v)
 {
-    return v->file && !v->shared && !(v->prot & PROT_WRITE) && v->start >= SLOTS_LOW && v->end <= SLOTS_HIGH && !is_zero(v->file->hash);
+    return v->file && !v->shared && !(v->prot & PROT_WRITE) && v->end <= SLOTS_HIGH && !is_zero(v->file->hash);
 }
 
 enum claim { CLAIM_NONE, CLAIM_OURS, CLAIM_OTHER };
 
-static enum claim claim_of(const struct vma *v)
+/* What the registry says of v; *world when it is ours. */
+static enum claim claim_of(const struct vma *v, uint16_t *world)
 {
     const struct cache *c = cache_shared;
     uint32_t n = __atomic_load_n(&c->nmodules, __ATOMIC_ACQUIRE);
-    for (uint32_t i = 0; i < n; i++)
-        if (overlaps(&c->modules[i], v))
-            return same(&c->modules[i], v) ? CLAIM_OURS : CLAIM_OTHER;
-    return CLAIM_NONE;
+    enum claim claim = CLAIM_NONE;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct cache_module *m = &c->modules[i];
+        if (!overlaps(m, v))
+            continue;
+        *world = m->world;
+        if (same(m, v))
+            return CLAIM_OURS;
+        if (!m->world)
+            claim = CLAIM_OTHER;
+    }
+    return claim;
 }
 
-static bool add_claim(const struct vma *v)
+static bool add_claim(const struct vma *v, uint16_t *world)
 {
     struct cache *c = cache_shared;
-    bool added = false;
     cache_lock(c);
-    if (c->nmodules < CACHE_MODULES && claim_of(v) == CLAIM_NONE) {
+    if (c->nmodules < CACHE_MODULES && claim_of(v, world) == CLAIM_NONE) {
         struct cache_module *m = &c->modules[c->nmodules];
-        *m = (struct cache_module){.start = v->start, .end = v->end, .offset = v->offset};
+        *m = (struct cache_module){.start = v->start, .end = v->end, .offset = v->offset,
+                                   .world = v->start < SLOTS_LOW ? (uint16_t)(c->nmodules + 1) : 0};
         memcpy(m->hash, v->file->hash, 32);
         __atomic_store_n(&c->nmodules, c->nmodules + 1, __ATOMIC_RELEASE);
-        added = true;
     }
     cache_unlock(c);
-    return added || claim_of(v) == CLAIM_OURS;
+    return claim_of(v, world) == CLAIM_OURS;
 }
 
 void code_mapped(const struct vma *v)
 {
-    if (!cache_active.on || !(v->prot & PROT_EXEC) || v->start >= SLOTS_HIGH || v->end <= SLOTS_LOW)
+    if (!cache_active.on || !(v->prot & PROT_EXEC) || v->start >= SLOTS_HIGH)
         return;
-    enum claim claim = claim_of(v);
+    uint16_t world = 0;
+    enum claim claim = claim_of(v, &world);
     bool may = shareable(v) && cache_active.count < CACHE_ACTIVE_MAX;
     if (claim == CLAIM_OTHER || (claim == CLAIM_OURS && !may)) {
         cache_unshare("other code is mapped where the shared cache has a file's");
         return;
     }
-    if (!may || (claim == CLAIM_NONE && !add_claim(v)))
+    if (!may || (claim == CLAIM_NONE && !add_claim(v, &world)))
         return;
     for (uint32_t i = 0; i < cache_active.count; i++)
         if (cache_active.range[i].start == v->start)
             return;
     cache_active.range[cache_active.count].start = v->start;
     cache_active.range[cache_active.count].end = v->end;
+    cache_active.range[cache_active.count].world = world;
     cache_active.count++;
 }
 

@@ -33,6 +33,7 @@ static uint32_t translate_limit(uint64_t pc)
 
 struct xlate { /* one translation under way */
     struct cache *cache;
+    struct cache_where where; /* of the first block: all of a run are there */
     struct code c;
     struct block *b;
     struct insn in;
@@ -56,7 +57,7 @@ static void emit_link(struct xlate *x, uint64_t target, enum entry entry)
     struct link *l = cache_new_link(x->cache, x->b, LINK_DIRECT, target, entry);
     l->site = x->c.p;
     emit_rel32(&x->c, l->stub);
-    struct block *to = translate_options.single_block || cache_of(target) != x->cache ? NULL : cache_find_in(x->cache, target);
+    struct block *to = translate_options.single_block ? NULL : cache_find(target);
     if (to && to->entries[entry])
         cache_link(l, to);
 }
@@ -370,7 +371,7 @@ static void translate_insns(struct xlate *x, uint64_t pc, uint64_t room, uint32_
 /* Translates the block at pc behind x->c without publishing it. NULL: not even one instruction can be fetched whole. */
 static struct block *translate_one(struct xlate *x, uint64_t pc, uint64_t room, enum entry wanted, uint32_t limit)
 {
-    struct block *b = x->b = cache_new_block(x->cache, pc);
+    struct block *b = x->b = cache_new_block(x->where, pc);
     x->n = 0;
     x->ended = false;
     x->fall = 0;
@@ -394,6 +395,11 @@ static struct block *translate_one(struct xlate *x, uint64_t pc, uint64_t room, 
 
 enum { RUN_BLOCKS = 4 }; /* blocks of the shared cache that are laid out one behind the other at most */
 
+static bool same_place(struct cache_where a, struct cache_where b)
+{
+    return a.cache == b.cache && a.world == b.world;
+}
+
 /*
  * Shared code cannot be moved together later, so what a block falls into is translated right behind it, unless it
  * exists. Returns the number of blocks.
@@ -404,7 +410,7 @@ static uint32_t translate_run(struct xlate *x, struct block *blocks[RUN_BLOCKS])
     while (x->fall) {
         uint64_t pc = x->fall, room = decode_room(pc);
         struct block *b = NULL;
-        if (n < RUN_BLOCKS && room && cache_of(pc) == x->cache && !cache_find_in(x->cache, pc)) {
+        if (n < RUN_BLOCKS && room && same_place(cache_where(pc), x->where) && !cache_find(pc)) {
             struct block *last = x->b;
             b = translate_one(x, pc, room, ENTRY_PLAIN, translate_limit(pc));
             x->b = b ? b : last;
@@ -424,7 +430,8 @@ static struct block *translate_new(uint64_t pc, uint64_t room, enum entry wanted
 {
     static struct xlate x;
     struct block *blocks[RUN_BLOCKS];
-    struct cache *c = x.cache = publish ? cache_of(pc) : cache_own;
+    x.where = publish ? cache_where(pc) : (struct cache_where){cache_own, 0};
+    struct cache *c = x.cache = x.where.cache;
     x.c.p = c->hot;
     if (!(blocks[0] = translate_one(&x, pc, room, wanted, limit)))
         return NULL;
@@ -446,8 +453,8 @@ static struct block *translate_new(uint64_t pc, uint64_t room, enum entry wanted
 
 struct block *translate_block(uint64_t pc, enum entry first_wanted)
 {
-    struct cache *c = cache_of(pc);
-    struct block *b = cache_find_in(c, pc);
+    struct cache *c = cache_where(pc).cache;
+    struct block *b = cache_find(pc);
     if (b)
         return b;
     VERIFY(!cache_lost(pc), "a block at 0x%lx is valid but cannot be found", (unsigned long)pc);
@@ -462,7 +469,7 @@ struct block *translate_block(uint64_t pc, enum entry first_wanted)
         c = cache_own;
     }
     cache_lock(c);
-    b = cache_find_in(c, pc);
+    b = cache_find(pc);
     if (!b)
         b = translate_new(pc, room, first_wanted, translate_limit(pc), true);
     cache_unlock(c);
@@ -476,7 +483,7 @@ static bool at_the_end(const struct link *l)
 {
     const uint8_t *end = cache_own->hot;
     return !(l->number & BLOCK_SHARED) && l->kind == LINK_DIRECT && l->entry == ENTRY_PLAIN && l->site + 4 == end &&
-           l->from->body_end == end && cache_of(l->target) == cache_own;
+           l->from->body_end == end && cache_where(l->target).cache == cache_own;
 }
 
 static struct block *place_over(struct link *l)
