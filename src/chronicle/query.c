@@ -448,28 +448,6 @@ static bool describe(struct database *d, struct clio_write *a)
     return value_of(d, slot, w, a->address, a->value_length, a->value);
 }
 
-/* What the bytes held before: the values of their writers below a->ordinal. */
-static bool describe_old(struct database *d, struct clio_write *a)
-{
-    uint64_t best[CLIO_VALUE_MAX];
-    if (!search(d, a->address, a->value_length, a->ordinal, false, best))
-        return false;
-    for (uint32_t i = 0; i < a->value_length; i++) {
-        const struct chunk_slot *slot;
-        const struct story_read_write *w;
-        if (best[i] == DATABASE_NONE)
-            continue;
-        if (!write_at(d, best[i], &slot, &w))
-            return false;
-        if (!covers(w, a->address + i, 1) || w->kind == STORY_MAP || w->kind == STORY_UNMAP)
-            continue;
-        if (!value_of(d, slot, w, a->address + i, 1, a->old + i))
-            return false;
-        a->old_known |= 1ull << i;
-    }
-    return true;
-}
-
 /* ---- answers ---- */
 
 static struct clio_write *add_answer(struct clio_chronicle *c, size_t count)
@@ -487,6 +465,76 @@ static struct clio_write *add_answer(struct clio_chronicle *c, size_t count)
     return &c->answers[count];
 }
 
+/*
+ * Looking things up in order of ordinals decodes each story chunk once, however the answers lie in memory. A
+ * look is one thing to be looked up: answer number `answer`, or what its byte number `byte` held before.
+ */
+struct look {
+    uint64_t ordinal;
+    uint32_t answer, byte;
+};
+
+static int by_ordinal(const void *a, const void *b)
+{
+    const struct look *x = a, *y = b;
+    return x->ordinal < y->ordinal ? -1 : x->ordinal > y->ordinal;
+}
+
+static bool describe_all(struct clio_chronicle *c, struct look *looks, size_t count)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        if (c->answers[i].ordinal != DATABASE_NONE)
+            looks[n++] = (struct look){.ordinal = c->answers[i].ordinal, .answer = (uint32_t)i};
+    qsort(looks, n, sizeof *looks, by_ordinal);
+    for (size_t i = 0; i < n; i++)
+        if (!describe(&c->db, &c->answers[looks[i].answer]))
+            return false;
+    return true;
+}
+
+/* The writers, before the answer's own, of the bytes in its value. */
+static bool add_old_looks(struct clio_chronicle *c, uint32_t answer, struct look *looks, size_t *n)
+{
+    const struct clio_write *a = &c->answers[answer];
+    uint64_t best[CLIO_VALUE_MAX];
+    if (!search(&c->db, a->address, a->value_length, a->ordinal, false, best))
+        return false;
+    for (uint32_t i = 0; i < a->value_length; i++)
+        if (best[i] != DATABASE_NONE)
+            looks[(*n)++] = (struct look){.ordinal = best[i], .answer = answer, .byte = i};
+    return true;
+}
+
+static bool fill_old(struct clio_chronicle *c, const struct look *look)
+{
+    const struct chunk_slot *slot;
+    const struct story_read_write *w;
+    struct clio_write *a = &c->answers[look->answer];
+    uint64_t address = a->address + look->byte;
+    if (!write_at(&c->db, look->ordinal, &slot, &w))
+        return false;
+    if (!covers(w, address, 1) || w->kind == STORY_MAP || w->kind == STORY_UNMAP)
+        return true;
+    a->old_known |= 1ull << look->byte;
+    return value_of(&c->db, slot, w, address, 1, a->old + look->byte);
+}
+
+/* What the bytes held before: the values of their writers below the answer's ordinal. */
+static bool describe_old(struct clio_chronicle *c, struct look *looks, size_t count)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        if (c->answers[i].value_length && !add_old_looks(c, (uint32_t)i, looks, &n))
+            return false;
+    qsort(looks, n, sizeof *looks, by_ordinal);
+    for (size_t i = 0; i < n; i++)
+        if (!fill_old(c, &looks[i]))
+            return false;
+    return true;
+}
+
+/* Makes the answers from the ordinal of each byte. */
 static bool collect(struct clio_chronicle *c, uint64_t address, uint64_t length, const uint64_t *best,
                     size_t *count)
 {
@@ -498,11 +546,14 @@ static bool collect(struct clio_chronicle *c, uint64_t address, uint64_t length,
         if (!a)
             return false;
         *a = (struct clio_write){.address = address + i, .length = next - i, .ordinal = best[i]};
-        if (best[i] != DATABASE_NONE && (!describe(&c->db, a) || !describe_old(&c->db, a)))
-            return false;
         ++*count;
     }
-    return true;
+    struct look *looks = malloc(length * sizeof *looks); /* one for each byte at most */
+    if (!looks)
+        return database_fault(&c->db, CLIO_FAULT_SYSTEM, ENOMEM, "no memory");
+    bool ok = describe_all(c, looks, *count) && describe_old(c, looks, *count);
+    free(looks);
+    return ok;
 }
 
 static bool ask(struct clio_chronicle *c, uint64_t address, uint64_t length, bool first,
