@@ -91,41 +91,23 @@ static uint64_t data_size(const struct trace_record *r)
     return r->flags <= body ? body - r->flags : 0;
 }
 
-/* ---- the parts of an event ---- */
-
-struct parts {
-    const struct trace_event *event;
-    const void *part;
-    const struct trace_effect *effects;
-    uint32_t neffects;
-    const uint8_t *bytes; /* NULL: they are in data records */
-    uint64_t nbytes;
-};
-
-/* The stream has checked that the effects lie in the record; their inline bytes are checked here. */
-static bool split(const struct trace_record *r, struct parts *p)
+/* The parts of an event; the stream has checked that they are there. */
+static struct trace_item split(const struct line *l)
 {
-    *p = (struct parts){.event = (const struct trace_event *)r};
-    const uint8_t *at = (const uint8_t *)(p->event + 1);
-    p->part = at;
-    p->effects = (const struct trace_effect *)(at + trace_part_size(r->kind));
-    p->neffects = p->event->neffects;
-    for (uint32_t i = 0; i < p->neffects; i++)
-        if (!(p->effects[i].flags & EFF_ZERO))
-            p->nbytes += p->effects[i].len;
-    if (!(r->flags & EVF_INLINE))
-        return true;
-    p->bytes = (const uint8_t *)(p->effects + p->neffects);
-    return p->nbytes <= (uint64_t)((const uint8_t *)r + r->size - p->bytes);
+    struct trace_item item;
+    const char *complaint = trace_event_split(l->record, &item);
+    if (complaint)
+        BUG("space %u, event %" PRIu64 ": %s", l->space, l->event, complaint);
+    return item;
 }
 
 /* ---- text ---- */
 
-static void text_effects(const struct parts *p)
+static void text_effects(const struct trace_item *p)
 {
     const uint8_t *bytes = p->bytes;
     char text[2 * SHOWN_BYTES + 1];
-    for (uint32_t i = 0; i < p->neffects; i++) {
+    for (uint32_t i = 0; i < p->event->neffects; i++) {
         const struct trace_effect *f = &p->effects[i];
         printf("%s0x%" PRIx64 "+%u", i ? ", " : "; sets ", f->addr, f->len);
         if (f->flags & EFF_ZERO)
@@ -138,7 +120,7 @@ static void text_effects(const struct parts *p)
     }
 }
 
-static void text_signal(const struct parts *p)
+static void text_signal(const struct trace_item *p)
 {
     const struct trace_ev_signal *s = p->part;
     uint16_t flags = p->event->rec.flags;
@@ -157,10 +139,8 @@ static void text_signal(const struct parts *p)
 
 static void text_event(const struct line *l)
 {
-    struct parts p;
+    struct trace_item p = split(l);
     char name[32], result[48];
-    if (!split(l->record, &p))
-        die("space %u, event %" PRIu64 ": shorter than its effects' bytes", l->space, l->event);
     const struct trace_event *e = p.event;
     printf("+%-8" PRIu64 " ", e->ticks);
     switch (l->record->kind) {
@@ -294,11 +274,11 @@ static json_t *span_json(const char *text, uint32_t size)
     return json;
 }
 
-static json_t *effects_json(const struct parts *p)
+static json_t *effects_json(const struct trace_item *p)
 {
     json_t *list = json_array();
     const uint8_t *bytes = p->bytes;
-    for (uint32_t i = 0; i < p->neffects; i++) {
+    for (uint32_t i = 0; i < p->event->neffects; i++) {
         const struct trace_effect *f = &p->effects[i];
         json_t *effect = json_pack("{so sI}", "addr", address(f->addr), "len", (json_int_t)f->len);
         if (f->flags & EFF_ZERO)
@@ -326,7 +306,7 @@ static json_t *regs_json(const struct trace_regs *regs)
     return json;
 }
 
-static void json_signal(json_t *json, const struct parts *p)
+static void json_signal(json_t *json, const struct trace_item *p)
 {
     const struct trace_ev_signal *s = p->part;
     uint16_t flags = p->event->rec.flags;
@@ -341,7 +321,7 @@ static void json_signal(json_t *json, const struct parts *p)
     json_object_set_new(json, "regs", regs_json(&s->regs));
 }
 
-static void json_own_part(json_t *json, const struct parts *p)
+static void json_own_part(json_t *json, const struct trace_item *p)
 {
     char name[32];
     uint16_t kind = p->event->rec.kind;
@@ -377,9 +357,7 @@ static void json_own_part(json_t *json, const struct parts *p)
 
 static void json_event(json_t *json, const struct line *l)
 {
-    struct parts p;
-    if (!split(l->record, &p))
-        die("space %u, event %" PRIu64 ": shorter than its effects' bytes", l->space, l->event);
+    struct trace_item p = split(l);
     const struct trace_event *e = p.event;
     json_object_set_new(json, "seq", json_integer((json_int_t)e->seq));
     json_object_set_new(json, "ticks", json_integer((json_int_t)e->ticks));

@@ -86,31 +86,37 @@ static bool bad_event(struct trace_reader *reader, const char *what)
                      reader->source->path, reader->space, reader->number + 1, what);
 }
 
-/* Finds the parts that lie in the record itself and checks that they do. */
-static bool split_event(struct trace_reader *reader, const struct trace_record *record,
-                        struct trace_item *item)
+const char *trace_event_split(const struct trace_record *record, struct trace_item *item)
 {
     const struct trace_event *event = (const struct trace_event *)record;
     uint32_t part = trace_part_size(record->kind);
     if (record->size < sizeof *event + part)
-        return bad_event(reader, "shorter than its kind");
+        return "shorter than its kind";
     uint64_t room = record->size - sizeof *event - part;
     if ((uint64_t)event->neffects * sizeof(struct trace_effect) > room)
-        return bad_event(reader, "shorter than its effects");
+        return "shorter than its effects";
     room -= event->neffects * sizeof(struct trace_effect);
     const uint8_t *at = (const uint8_t *)(event + 1);
-    *item = (struct trace_item){.event = event, .number = reader->number + 1, .part = part ? at : NULL};
+    *item = (struct trace_item){.event = event, .part = part ? at : NULL};
     item->effects = (const struct trace_effect *)(at + part);
+    item->nmaps = record->flags >> EVF_NMAPS_SHIFT;
     for (uint32_t i = 0; i < event->neffects; i++)
         if (!(item->effects[i].flags & EFF_ZERO))
             item->nbytes += item->effects[i].len;
-    if (record->flags & EVF_INLINE) {
-        if (item->nbytes > room)
-            return bad_event(reader, "shorter than its effects' bytes");
-        item->bytes = (const uint8_t *)(item->effects + event->neffects);
-    }
+    if (!(record->flags & EVF_INLINE))
+        return NULL;
+    item->bytes = (const uint8_t *)(item->effects + event->neffects);
+    return item->nbytes > room ? "shorter than its effects' bytes" : NULL;
+}
+
+static bool split_event(struct trace_reader *reader, const struct trace_record *record,
+                        struct trace_item *item)
+{
+    const char *complaint = trace_event_split(record, item);
+    if (complaint)
+        return bad_event(reader, complaint);
+    item->number = reader->number + 1;
     item->maps = reader->maps;
-    item->nmaps = record->flags >> EVF_NMAPS_SHIFT;
     return true;
 }
 
@@ -233,12 +239,6 @@ static enum clio_next find_parts(struct trace_reader *reader, struct trace_item 
 
 /* ---- the next event ---- */
 
-static bool is_last(const struct trace_record *record)
-{
-    return record->kind == EV_EXIT || record->kind == EV_EXEC ||
-           (record->kind == EV_SIGNAL && record->flags & EVF_FATAL);
-}
-
 /* The next record of the events substream, knowing what tasks says of the space's end. */
 static enum clio_next next_record(struct trace_reader *reader, const struct trace_record **record)
 {
@@ -309,7 +309,7 @@ enum clio_next trace_reader_next(struct trace_reader *reader, struct trace_item 
         return cut(reader);
     if (next == CLIO_RECORD) {
         reader->number++;
-        reader->ended = is_last(record);
+        reader->ended = trace_event_is_last(record);
     }
     return next;
 }

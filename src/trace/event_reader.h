@@ -36,6 +36,19 @@ static inline const char *trace_map_path(const struct trace_map *map)
     return (const char *)(map + 1);
 }
 
+/* True for an event after which its space has no more. */
+static inline bool trace_event_is_last(const struct trace_record *record)
+{
+    return record->kind == EV_EXIT || record->kind == EV_EXEC ||
+           (record->kind == EV_SIGNAL && record->flags & EVF_FATAL);
+}
+
+/*
+ * Finds the parts of an EV_ record that lie in the record itself, and checks that they do: fills *item but
+ * for number, maps, and, without EVF_INLINE, bytes. Returns NULL, or what is wrong.
+ */
+const char *trace_event_split(const struct trace_record *record, struct trace_item *item);
+
 /* Bytes of a kind's own part: trace_ev_start etc.; 0 for kinds without. */
 uint32_t trace_part_size(uint16_t kind);
 

@@ -89,9 +89,26 @@ static bool pick(const struct walk *walk, uint32_t space, struct moment_ref ref,
                      moment_print(*m, text), space, (unsigned long long)walk->events);
 }
 
+/* Whether the space has the event, without reading what precedes it. */
+static bool has_event(struct clio_source *source, uint32_t space, uint64_t event)
+{
+    struct clio_error ignored;
+    struct trace_item item;
+    struct trace_reader *reader = trace_reader_open(source, space, &ignored);
+    bool found =
+        reader && trace_reader_seek(reader, event) && trace_reader_next(reader, &item) == CLIO_RECORD;
+    trace_reader_close(reader);
+    return found;
+}
+
 bool moment_resolve(struct clio_source *source, uint32_t space, struct moment_ref ref, struct moment *m,
                     struct clio_error *error)
 {
+    if ((ref.kind == MOMENT_POINT && has_event(source, space, ref.point.event)) ||
+        (ref.kind == MOMENT_START && has_event(source, space, 1))) {
+        *m = ref.kind == MOMENT_START ? (struct moment){1, 0, 0} : ref.point;
+        return true;
+    }
     struct walk walk = {0};
     bool good = walk_space(source, space, &walk, error) && pick(&walk, space, ref, m, error);
     free(walk.ticks);

@@ -6,6 +6,7 @@
  * found), its end last.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,23 +131,16 @@ static enum clio_next take_event(struct clio_stream *stream)
     if (trace_stream_of(stream->event->kind) != STREAM_EVENTS)
         return CLIO_RECORD;
     stream->number++;
-    const struct trace_event *event = (const struct trace_event *)stream->event;
-    uint64_t head = sizeof *event + trace_part_size(event->rec.kind);
-    if (event->rec.size < head ||
-        event->rec.size - head <
-            (event->rec.size >= sizeof *event ? event->neffects : 0) * sizeof(struct trace_effect)) {
+    struct trace_item item;
+    const char *complaint = trace_event_split(stream->event, &item);
+    if (complaint) {
+        fault_set(&stream->records.error, CLIO_FAULT_DAMAGED, "spaces/%u/events: event %" PRIu64 ": %s",
+                  stream->space, stream->number, complaint);
         stream->event = NULL;
-        fault_set(&stream->records.error, CLIO_FAULT_DAMAGED,
-                  "spaces/%u/events: an event is shorter than its effects", stream->space);
         return CLIO_ERROR;
     }
-    stream->maps_left = event->rec.flags >> EVF_NMAPS_SHIFT;
-    if (event->rec.flags & EVF_INLINE)
-        return CLIO_RECORD;
-    const struct trace_effect *effects = (const struct trace_effect *)((const uint8_t *)event + head);
-    for (uint32_t i = 0; i < event->neffects; i++)
-        if (!(effects[i].flags & EFF_ZERO))
-            stream->data_left += effects[i].len;
+    stream->maps_left = item.nmaps;
+    stream->data_left = item.bytes ? 0 : item.nbytes;
     return CLIO_RECORD;
 }
 
@@ -171,14 +165,6 @@ static enum clio_next next_part(struct clio_stream *stream, const struct trace_r
     return CLIO_RECORD;
 }
 
-/* Notes when the event was the space's last. */
-static void note_last(struct clio_stream *stream, const struct trace_record *event)
-{
-    if (event->kind == EV_EXIT || event->kind == EV_EXEC ||
-        (event->kind == EV_SIGNAL && event->flags & EVF_FATAL))
-        stream->over = CLIO_CLEAN_END;
-}
-
 /* The next subscribed record of the events and what they consume, or of a note before them. */
 static enum clio_next next_of_events(struct clio_stream *stream, const struct trace_record **record)
 {
@@ -198,7 +184,8 @@ static enum clio_next next_of_events(struct clio_stream *stream, const struct tr
             return next;
         const struct trace_record *event = stream->event;
         stream->event = NULL;
-        note_last(stream, event);
+        if (trace_event_is_last(event))
+            stream->over = CLIO_CLEAN_END;
         if (wants(stream, event->kind)) {
             *record = event;
             return CLIO_RECORD;
