@@ -129,7 +129,7 @@ static void fake_forget_event(void)
 }
 
 /* Copies the effects' bytes as event_commit does: after the call, in the final state. */
-static void fake_commit(void)
+void fake_commit(void)
 {
     for (uint32_t i = 0; i < fake_neffects; i++) {
         struct fake_effect *e = &fake_effects[i];
@@ -156,7 +156,7 @@ static int fake_file(const uint8_t hash[32])
     return -1;
 }
 
-static void fake_forget_files(void)
+void fake_forget_files(void)
 {
     while (fake_nfiles)
         close(fake_files[--fake_nfiles].fd);
