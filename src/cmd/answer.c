@@ -15,7 +15,7 @@
 #include "trace/moment.h"
 #include "trace/record.h"
 
-enum { TEXT = 600, LONGEST_INSTRUCTION = 15 };
+enum { TEXT = 600, LONGEST_INSTRUCTION = 15, PLACES = 1009 };
 
 static const char *const register_names[] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
                                              "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
@@ -34,22 +34,35 @@ static const char *moment_text(struct clio_moment m, char text[MOMENT_TEXT])
 
 struct place {
     uint64_t pc;
-    bool mapped; /* in a module: symbols holds something */
+    const struct clio_module *module; /* NULL: it is in none */
     struct symbols_place symbols;
     char instruction[160]; /* "" when not known */
 };
 
-static void find_place(const struct answer_context *c, uint64_t pc, uint64_t ordinal, struct place *p)
+static void look_up(const struct answer_context *c, const struct clio_module *m, uint64_t pc, struct place *p)
 {
     uint8_t bytes[LONGEST_INSTRUCTION];
-    const struct clio_module *m = clio_chronicle_module(c->chronicle, pc, ordinal);
-    *p = (struct place){.pc = pc, .mapped = m};
+    *p = (struct place){.pc = pc, .module = m};
     if (!m)
         return;
     struct symbols_map map = answer_map(m);
     symbols_lookup(c->symbols, &map, pc, &p->symbols);
     size_t n = symbols_bytes(c->symbols, &map, pc, bytes, sizeof bytes);
     disassemble(bytes, n, pc, p->instruction, sizeof p->instruction);
+}
+
+/*
+ * The place of a pc when the write with this ordinal happened. Many answers share a place, and finding one in
+ * debug information is slow: the last ones are kept. Valid until the next call.
+ */
+static const struct place *find_place(const struct answer_context *c, uint64_t pc, uint64_t ordinal)
+{
+    static struct place kept[PLACES];
+    const struct clio_module *m = clio_chronicle_module(c->chronicle, pc, ordinal);
+    struct place *p = &kept[pc % PLACES];
+    if (p->pc != pc || p->module != m || !m)
+        look_up(c, m, pc, p);
+    return p;
 }
 
 static void print_frame(const struct place *p, int i)
@@ -69,15 +82,15 @@ static void print_frame(const struct place *p, int i)
 
 static void print_place(const struct place *p)
 {
-    if (p->mapped)
+    if (p->module)
         print_frame(p, 0);
     else
         printf("    in no module");
-    if (p->mapped)
+    if (p->module)
         printf("  [%s]", p->symbols.module);
     printf("  pc 0x%" PRIx64, p->pc);
     printf("%s%s\n", *p->instruction ? "  " : "", p->instruction);
-    for (int i = 1; p->mapped && i < p->symbols.count; i++) {
+    for (int i = 1; p->module && i < p->symbols.count; i++) {
         print_frame(p, i);
         printf("\n");
     }
@@ -105,7 +118,7 @@ static void set_place(json_t *object, const struct place *p)
     set_hex(object, "pc", p->pc);
     if (*p->instruction)
         set_text(object, "instruction", p->instruction);
-    if (!p->mapped)
+    if (!p->module)
         return;
     const struct symbols_place *s = &p->symbols;
     set_text(object, "module", s->module);
@@ -243,7 +256,6 @@ static void print_write(const struct answer_context *c, const struct answer_ques
                         const struct clio_write *w)
 {
     char text[TEXT], moment[MOMENT_TEXT], end[MOMENT_TEXT];
-    struct place place;
     const char *when = q->first ? "first" : "last";
     printf("0x%" PRIx64 "..0x%" PRIx64 "  ", w->address, w->address + w->length);
     if (w->kind == CLIO_WRITE_NONE) {
@@ -267,8 +279,7 @@ static void print_write(const struct answer_context *c, const struct answer_ques
                w->kind == CLIO_WRITE_MAP ? "mapped" : "unmapped", moment, event_text(w, text),
                w->write_address, w->write_address + w->write_length);
     }
-    find_place(c, w->pc, w->ordinal, &place);
-    print_place(&place);
+    print_place(find_place(c, w->pc, w->ordinal));
     print_old(w);
 }
 
@@ -298,7 +309,6 @@ static json_t *write_object(const struct answer_context *c, const struct clio_wr
     };
     json_t *o = json_object();
     char text[TEXT];
-    struct place place;
     set_hex(o, "address", w->address);
     json_object_set_new(o, "length", json_integer((json_int_t)w->length));
     set_text(o, "kind", kinds[w->kind]);
@@ -321,8 +331,7 @@ static json_t *write_object(const struct answer_context *c, const struct clio_wr
         set_bytes(o, "old", w->old, w->value_length, w->old_known);
         json_object_set_new(o, "value_cut", json_boolean(w->value_length < w->length));
     }
-    find_place(c, w->pc, w->ordinal, &place);
-    set_place(o, &place);
+    set_place(o, find_place(c, w->pc, w->ordinal));
     return o;
 }
 
@@ -385,14 +394,12 @@ void answer_crash_text(const struct answer_context *c, const struct clio_crash *
 {
     char name[32], moment[MOMENT_TEXT];
     const char *text, *code = code_name(k, &text);
-    struct place place;
     printf("killed by %s (%s) at %s", signal_name(k->signo, name), strsignal(k->signo),
            moment_text(k->moment, moment));
     if (has_address(k))
         printf(", address 0x%" PRIx64, k->address);
     printf(", code %d%s%s%s%s\n", k->code, code ? " " : "", code ?: "", text ? ": " : "", text ?: "");
-    find_place(c, k->rip, UINT64_MAX, &place);
-    print_place(&place);
+    print_place(find_place(c, k->rip, UINT64_MAX));
     for (int i = 0; i < 16; i++)
         printf("%s%-3s 0x%016" PRIx64 "%s", i % 4 ? "" : "    ", register_names[i], k->gpr[i],
                i % 4 == 3 ? "\n" : "  ");
@@ -404,7 +411,6 @@ void answer_crash_json(const struct answer_context *c, const struct clio_crash *
 {
     char name[32];
     const char *text;
-    struct place place;
     json_t *o = json_object(), *registers = json_object();
     set_text(o, "query", "crash");
     json_object_set_new(o, "signal", json_integer(k->signo));
@@ -414,8 +420,7 @@ void answer_crash_json(const struct answer_context *c, const struct clio_crash *
     if (has_address(k))
         set_hex(o, "address", k->address);
     set_moment(o, "moment", k->moment);
-    find_place(c, k->rip, UINT64_MAX, &place);
-    set_place(o, &place);
+    set_place(o, find_place(c, k->rip, UINT64_MAX));
     for (int i = 0; i < 16; i++)
         set_hex(registers, register_names[i], k->gpr[i]);
     set_hex(registers, "rip", k->rip);
