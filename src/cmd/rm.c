@@ -1,8 +1,9 @@
 /*
  * rm.c: `clio rm TRACE...`: removes traces, and captured files that no other trace uses from the pool.
  *
- * The file `trace` goes last, so that a removal that was interrupted can be repeated. A trace that is being
- * recorded is refused.
+ * Only the parts that a trace has are removed, by their names, and only from a directory whose file `trace`
+ * is one; a directory that holds anything else stays, with that in it. The file `trace` goes last, so that a
+ * removal that was interrupted can be repeated. A trace that is being recorded is refused.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,8 +21,13 @@
 #include "trace/lifeline.h"
 #include "trace/locate.h"
 
-/* Removes what lies in directory `fd` (consumed), except the file `keep`. False with errno. */
-static bool remove_contents(int fd, const char *keep)
+static const char *const parts[] = {"tasks",    "spaces", "files", "rings", "lock",
+                                    "lifeline", "socket", "pool",  "trace"};
+
+static bool remove_below(int dir, const char *name);
+
+/* Removes what lies in directory `fd` (consumed). False with errno. */
+static bool remove_contents(int fd)
 {
     DIR *dir = fdopendir(fd);
     if (!dir) {
@@ -29,19 +35,39 @@ static bool remove_contents(int fd, const char *keep)
         return false;
     }
     bool good = true;
-    for (struct dirent *entry; good && (entry = readdir(dir));) {
-        const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (keep && strcmp(name, keep) == 0))
-            continue;
-        if (unlinkat(dirfd(dir), name, 0) == 0 || errno == ENOENT)
-            continue;
-        int below =
-            errno == EISDIR ? openat(dirfd(dir), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-        good = below >= 0 && remove_contents(below, NULL) && unlinkat(dirfd(dir), name, AT_REMOVEDIR) == 0;
-    }
+    for (struct dirent *entry; good && (entry = readdir(dir));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            good = remove_below(dirfd(dir), entry->d_name);
     int saved = errno;
     closedir(dir);
     errno = saved;
+    return good;
+}
+
+/* Removes a file, or a directory with all it holds; never follows a link. */
+static bool remove_below(int dir, const char *name)
+{
+    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+        return true;
+    if (errno != EISDIR)
+        return false;
+    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && remove_contents(fd) && unlinkat(dir, name, AT_REMOVEDIR) == 0;
+}
+
+/* Whether `trace` in the directory is the header of a trace of any version, or the empty beginning of one. */
+static bool is_trace(int dir)
+{
+    static const char first[] = "clio trace ";
+    char text[sizeof first - 1];
+    struct stat st;
+    int fd = openat(dir, "trace", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                (st.st_size == 0 ||
+                 (pread(fd, text, sizeof text, 0) == sizeof text && memcmp(text, first, sizeof text) == 0));
+    close(fd);
     return good;
 }
 
@@ -97,8 +123,8 @@ static void remove_trace(const char *argument, const char *home)
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         die("opening the trace %s: %s", path, strerror(errno));
-    if (faccessat(dir, "trace", F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-        die("%s: not a trace: it has no file `trace`; nothing was removed", path);
+    if (!is_trace(dir))
+        die("%s: not a trace; nothing was removed", path);
     if (trace_lifeline_held(dir))
         die("%s: is being recorded; nothing was removed", path);
     char *pool;
@@ -106,9 +132,11 @@ static void remove_trace(const char *argument, const char *home)
         die("out of memory");
     trim_pool(dir, pool);
     free(pool);
-    int copy = dup(dir);
-    if (copy < 0 || !remove_contents(copy, "trace") || unlinkat(dir, "trace", 0) < 0 || rmdir(path) < 0)
-        die("removing %s: %s", path, strerror(errno));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!remove_below(dir, parts[i]))
+            die("removing %s/%s: %s", path, parts[i], strerror(errno));
+    if (rmdir(path) < 0)
+        die("removed the trace %s, but not the directory: %s", path, strerror(errno));
     close(dir);
     free(path);
 }
