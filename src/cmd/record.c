@@ -30,6 +30,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -208,6 +209,16 @@ static void create_trace(int argc, char **argv)
         create_named(&info);
     else
         create_in_home(&info);
+}
+
+/* A guest that could not even begin would wait for room for ever: refuse while there is nothing to lose. */
+static void need_room(void)
+{
+    const uint64_t need = 2 * (uint64_t)(RING_HEADER_SIZE + RING_CAPACITY);
+    struct statvfs fs;
+    if (fstatvfs(rec.dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < need)
+        die("no space for a recording at %s: %llu KiB are free, %llu are needed to begin", rec.path,
+            (unsigned long long)fs.f_bavail * fs.f_frsize / 1024, (unsigned long long)need / 1024);
 }
 
 /* In the place of the plain file that trace_dir_create made: guests of any user may open it once they are
@@ -694,6 +705,7 @@ int cmd_record(int argc, char **argv)
     error_set_exit(leave);
     block_signals();
     create_trace(argc - first, argv + first);
+    need_room();
     create_lifeline();
     create_control();
     if (prctl(PR_SET_CHILD_SUBREAPER, 1))
