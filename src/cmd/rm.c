@@ -55,6 +55,21 @@ static bool remove_below(int dir, const char *name)
     return fd >= 0 && remove_contents(fd) && unlinkat(dir, name, AT_REMOVEDIR) == 0;
 }
 
+/* Whether the directory holds one file alone. */
+static bool holds_one_file(int dir)
+{
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    int count = 0;
+    while (list && readdir(list))
+        count++;
+    if (list)
+        closedir(list);
+    else if (fd >= 0)
+        close(fd);
+    return count == 3; /* with . and .. */
+}
+
 /* Whether `trace` in the directory is the header of a trace of any version, or the empty beginning of one. */
 static bool is_trace(int dir)
 {
@@ -65,7 +80,7 @@ static bool is_trace(int dir)
     if (fd < 0)
         return false;
     bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-                (st.st_size == 0 ||
+                ((st.st_size == 0 && holds_one_file(dir)) ||
                  (pread(fd, text, sizeof text, 0) == sizeof text && memcmp(text, first, sizeof text) == 0));
     close(fd);
     return good;
@@ -74,7 +89,7 @@ static bool is_trace(int dir)
 /* Removes from the pool what only this trace had: after its own link is gone, the pool's is the last one. */
 static void trim_pool(int dir, const char *pool)
 {
-    int files = openat(dir, "files", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int files = openat(dir, "files", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int pool_dir = open(pool, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = files < 0 ? NULL : fdopendir(files);
     for (struct dirent *entry; list && pool_dir >= 0 && (entry = readdir(list));) {
