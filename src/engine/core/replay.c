@@ -573,7 +573,6 @@ void replay_syscall(struct task *t)
     if (e->rec.kind == EV_FORK || e->rec.kind == EV_EXEC || e->rec.kind == EV_EXIT)
         o.kind = e->rec.kind;
     check(t, &o);
-    const struct sys_row *row = c.nr < sys_table_count ? &sys_table[c.nr] : NULL;
     switch (e->rec.kind) {
     case EV_FORK:
         replay_fork(t, &c);
@@ -597,8 +596,8 @@ void replay_syscall(struct task *t)
     } else {
         if (c.nr == SYS_brk)
             engine.space.brk = (uint64_t)result;
-        if (row && (row->flags & SYS_BOTH))
-            row->both(t, &c);
+        if (c.nr == SYS_arch_prctl)
+            both_arch_prctl(t, &c);
         t->effects.count = 0;
         syscall_to_regs(t, result);
     }

@@ -108,6 +108,13 @@ static void pause_briefly(void)
     nanosleep(&t, NULL);
 }
 
+void session_leave_ring(void)
+{
+    if (engine.ring)
+        munmap(engine.ring, RING_HEADER_SIZE + RING_CAPACITY);
+    engine.ring = NULL;
+}
+
 void session_open_ring(uint32_t number)
 {
     int fd;
@@ -122,8 +129,7 @@ void session_open_ring(uint32_t number)
     close(fd);
     if (r == MAP_FAILED)
         die("cannot map the ring of space %u: %s", number, strerror(errno));
-    if (engine.ring)
-        munmap(engine.ring, RING_HEADER_SIZE + RING_CAPACITY);
+    session_leave_ring();
     r->version = TRACE_FORMAT_VERSION;
     r->header_size = RING_HEADER_SIZE;
     r->capacity = RING_CAPACITY;

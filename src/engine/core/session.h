@@ -15,6 +15,8 @@ uint32_t session_new_space(void);
  * caller publishes REC_SPACE. Waits while the disk is full.
  */
 void session_open_ring(uint32_t number);
+/* A forked child lets its parent's ring go, so that nothing it says can end up there. */
+void session_leave_ring(void);
 /* REC_SPACE for the current space. */
 void session_publish_space(uint32_t parent, uint64_t parent_event, enum trace_space_origin origin, const char *exe,
                            char *const *argv);

@@ -195,7 +195,8 @@ void after_truncate(struct task *t, struct sys_call *c)
 
 bool slow_getrlimit(const struct sys_call *c)
 {
-    return (uint32_t)c->args[0] == RLIMIT_AS || (uint32_t)c->args[0] == RLIMIT_DATA;
+    uint32_t resource = (uint32_t)c->args[0];
+    return resource == RLIMIT_AS || resource == RLIMIT_DATA || resource == RLIMIT_NOFILE;
 }
 
 /* ---- listings of /proc/self/fd ---- */

@@ -205,6 +205,8 @@ static void publish_exec(struct task *t, const struct sys_call *c, uint32_t next
     process_leaving();
 }
 
+static struct rlimit saved_limit; /* of descriptors, during an exec */
+
 static _Noreturn void leave_recording(struct task *t, struct sys_call *c, const struct program *p, char **argv, char **envp)
 {
     event_note("%s runs unrecorded: %s", p->path ? p->path : p->filename, p->why);
@@ -213,6 +215,7 @@ static _Noreturn void leave_recording(struct task *t, struct sys_call *c, const 
         if ((SYNC_SIGNALS >> (signo - 1) & 1))
             signal(signo, SIG_DFL);
     raw4(SYS_rt_sigprocmask, SIG_SETMASK, &t->blocked, 0, 8);
+    hostfd_limit_restore(&saved_limit);
     if (c->nr == SYS_execveat)
         raw5(SYS_execveat, c->args[0], c->args[1], argv, envp, c->args[4]);
     else
@@ -238,8 +241,8 @@ static void replace(struct task *t, struct sys_call *c, struct program *p, char 
     process_has_published();
 }
 
-static int64_t do_exec(struct task *t, struct sys_call *c, int dirfd, uint64_t path_addr, uint64_t argv_addr, uint64_t envp_addr,
-                       int flags)
+static int64_t exec_within_limits(struct task *t, struct sys_call *c, int dirfd, uint64_t path_addr, uint64_t argv_addr,
+                                  uint64_t envp_addr, int flags)
 {
     static char path[4096];
     struct strings argv = {0}, envp = {0};
@@ -261,6 +264,14 @@ static int64_t do_exec(struct task *t, struct sys_call *c, int dirfd, uint64_t p
     free_strings(&argv);
     free_strings(&envp);
     return error;
+}
+
+static int64_t do_exec(struct task *t, struct sys_call *c, int dirfd, uint64_t path, uint64_t argv, uint64_t envp, int flags)
+{
+    hostfd_limit_raise(&saved_limit);
+    int64_t result = exec_within_limits(t, c, dirfd, path, argv, envp, flags);
+    hostfd_limit_restore(&saved_limit);
+    return result;
 }
 
 int64_t both_execve(struct task *t, struct sys_call *c)

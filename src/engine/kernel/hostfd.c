@@ -164,3 +164,22 @@ int hostfd_list(int *list)
     }
     return count;
 }
+
+void hostfd_limit_raise(struct rlimit *saved)
+{
+    enum { ENOUGH = 64 };
+    raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, saved);
+    struct rlimit raised = *saved;
+    raised.rlim_cur += ENOUGH;
+    if (raised.rlim_cur > raised.rlim_max)
+        raised.rlim_max = raised.rlim_cur; /* allowed to the privileged only */
+    if (raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, &raised, 0)) {
+        raised = (struct rlimit){saved->rlim_max, saved->rlim_max};
+        raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, &raised, 0);
+    }
+}
+
+void hostfd_limit_restore(const struct rlimit *saved)
+{
+    raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, saved, 0);
+}

@@ -9,6 +9,8 @@
 #ifndef CLIO_ENGINE_KERNEL_HOSTFD_H
 #define CLIO_ENGINE_KERNEL_HOSTFD_H
 
+#include <sys/resource.h>
+
 #include "engine/core/engine.h"
 
 enum { HOSTFD_MAX = 32 };
@@ -25,6 +27,12 @@ int hostfd_keep(int fd);
 int hostfd(int handle);
 /* The limit of descriptors changed: moves ours out of the guest's range where that is possible. */
 void hostfd_settle(void);
+/*
+ * While the engine works for a call that needs no descriptor in the kernel (fork, exec), the guest's limit must not
+ * stop it: raises the soft limit as far as allowed; hostfd_limit_restore puts it back.
+ */
+void hostfd_limit_raise(struct rlimit *saved);
+void hostfd_limit_restore(const struct rlimit *saved);
 /* Copies the hidden numbers, ascending, into list (HOSTFD_MAX of them at most). Returns how many. */
 int hostfd_list(int *list);
 

@@ -3,7 +3,8 @@
  *
  * RLIMIT_AS and RLIMIT_DATA count the engine's memory with the guest's, so a guest that lowers them would end
  * at once. They are kept here, inherited by fork and exec, reported as set, and not enforced; a note says so.
- * When the limit of descriptors changes, ours move out of the guest's range.
+ * The soft limit of descriptors is the kernel's, too, and ours move out of the guest's range when it changes; the hard
+ * one is only kept here, because once lowered it could not be raised for the engine's own needs.
  */
 #include <errno.h>
 #include <sys/resource.h>
@@ -16,11 +17,36 @@
 static struct kept {
     bool set;
     struct rlimit value;
-} kept_as, kept_data;
+} kept_as, kept_data, kept_files;
 
 static struct kept *kept_limit(uint32_t resource)
 {
-    return resource == RLIMIT_AS ? &kept_as : resource == RLIMIT_DATA ? &kept_data : NULL;
+    switch (resource) {
+    case RLIMIT_AS:
+        return &kept_as;
+    case RLIMIT_DATA:
+        return &kept_data;
+    case RLIMIT_NOFILE:
+        return &kept_files;
+    default:
+        return NULL;
+    }
+}
+
+/* The kernel's soft limit of descriptors follows the guest's. */
+static int64_t limit_files(const struct rlimit *new)
+{
+    struct rlimit real;
+    int64_t error = raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &real);
+    if (error)
+        return error;
+    real.rlim_cur = new->rlim_cur;
+    if (real.rlim_max < new->rlim_cur)
+        real.rlim_max = new->rlim_max;
+    error = raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, &real, 0);
+    if (!error)
+        hostfd_settle();
+    return error;
 }
 
 static int64_t current(uint32_t resource, struct rlimit *value)
@@ -47,7 +73,9 @@ static int64_t keep(struct task *t, uint32_t resource, uint64_t new_at, uint64_t
             return -EINVAL;
         if (new.rlim_max > old.rlim_max && geteuid())
             return -EPERM;
-        if (new.rlim_cur != RLIM_INFINITY)
+        if (resource == RLIMIT_NOFILE && (error = limit_files(&new)))
+            return error;
+        if (resource != RLIMIT_NOFILE && new.rlim_cur != RLIM_INFINITY)
             event_note("the program's limit on its memory is not enforced");
         k->value = new;
         k->set = true;
@@ -70,10 +98,7 @@ int64_t rec_setrlimit(struct task *t, struct sys_call *c)
     uint32_t resource = (uint32_t)c->args[0];
     if (kept_limit(resource))
         return c->result = c->args[1] ? keep(t, resource, c->args[1], 0) : -EFAULT;
-    sys_generic(t, c, &sys_table[c->nr]);
-    if (!c->result && resource == RLIMIT_NOFILE)
-        hostfd_settle();
-    return c->result;
+    return sys_generic(t, c, &sys_table[c->nr]);
 }
 
 int64_t rec_prlimit64(struct task *t, struct sys_call *c)
@@ -82,8 +107,5 @@ int64_t rec_prlimit64(struct task *t, struct sys_call *c)
     bool own = !(int32_t)c->args[0] || (int32_t)c->args[0] == getpid();
     if (own && kept_limit(resource))
         return c->result = keep(t, resource, c->args[2], c->args[3]);
-    sys_generic(t, c, &sys_table[c->nr]);
-    if (own && !c->result && c->args[2] && resource == RLIMIT_NOFILE)
-        hostfd_settle();
-    return c->result;
+    return sys_generic(t, c, &sys_table[c->nr]);
 }

@@ -164,6 +164,7 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     t->tid = (int)raw0(SYS_gettid);
     t->effects.count = 0;
     t->maps_used = t->maps_count = 0;
+    session_leave_ring();
     session_arm_lifeline();
     session_open_ring(number);
     session_publish_space(parent, parent_event, SPACE_FORK, engine.space.exe, NULL);
@@ -183,7 +184,7 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     LOG(process, "space %u: child of space %u", number, parent);
 }
 
-static int64_t do_fork(struct task *t, struct sys_call *c, const struct fork_args *f)
+static int64_t fork_within_limits(struct task *t, struct sys_call *c, const struct fork_args *f)
 {
     refuse_threads(f);
     if (space_shares_memory(&engine.space) && !(f->flags & CLONE_VFORK))
@@ -232,6 +233,15 @@ static int64_t do_fork(struct task *t, struct sys_call *c, const struct fork_arg
     event_publish(t, &head);
     published = true;
     return pid;
+}
+
+static int64_t do_fork(struct task *t, struct sys_call *c, const struct fork_args *f)
+{
+    struct rlimit saved;
+    hostfd_limit_raise(&saved);
+    int64_t result = fork_within_limits(t, c, f);
+    hostfd_limit_restore(&saved);
+    return result;
 }
 
 int64_t both_fork(struct task *t, struct sys_call *c)

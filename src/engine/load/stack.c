@@ -103,10 +103,15 @@ int stack_check_size(const struct program *p, char **argv, char **envp)
 
 /* ---- placing ---- */
 
+/*
+ * The stack does not grow: all it may ever need is mapped, not reserved. A program may raise its soft limit
+ * and go on (cc1 does, to 64 MiB), so the hard limit counts, up to STACK_MAX; a larger soft limit is not
+ * honoured.
+ */
 static uint64_t stack_size(void)
 {
     struct rlimit limit;
-    uint64_t size = getrlimit(RLIMIT_STACK, &limit) ? STACK_DEFAULT : limit.rlim_cur;
+    uint64_t size = getrlimit(RLIMIT_STACK, &limit) ? STACK_DEFAULT : limit.rlim_max;
     if (size > STACK_MAX)
         size = STACK_MAX;
     return size < STACK_MIN ? STACK_MIN : PAGE_UP(size);
