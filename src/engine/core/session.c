@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -90,16 +91,19 @@ static int ring_from_store(uint32_t number)
 static int make_ring(uint32_t number)
 {
     char name[32];
+    struct rlimit size;
+    if (!getrlimit(RLIMIT_FSIZE, &size) && size.rlim_cur < RING_HEADER_SIZE + RING_CAPACITY)
+        return ring_from_store(number); /* trying would cost us a SIGXFSZ */
     snprintf(name, sizeof name, "rings/%u", number);
     int fd = openat(engine.trace_dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return errno == EACCES || errno == EPERM || errno == EROFS ? ring_from_store(number) : -errno;
-    if (posix_fallocate(fd, 0, RING_HEADER_SIZE + RING_CAPACITY)) {
-        close(fd);
-        unlinkat(engine.trace_dir, name, 0);
-        return -ENOSPC;
-    }
-    return fd;
+    int error = posix_fallocate(fd, 0, RING_HEADER_SIZE + RING_CAPACITY);
+    if (!error)
+        return fd;
+    close(fd);
+    unlinkat(engine.trace_dir, name, 0);
+    return -error;
 }
 
 static void pause_briefly(void)
@@ -118,7 +122,7 @@ void session_leave_ring(void)
 void session_open_ring(uint32_t number)
 {
     int fd;
-    while ((fd = make_ring(number)) == -ENOSPC || fd == -EPIPE || fd == -ECONNRESET || fd == -EDQUOT) {
+    while ((fd = make_ring(number)) == -ENOSPC || fd == -EPIPE || fd == -ECONNRESET || fd == -EDQUOT || fd == -EINTR) {
         if (engine.control->stop)
             raise(SIGKILL);
         pause_briefly();
