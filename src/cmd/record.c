@@ -139,6 +139,17 @@ static int parse(int argc, char **argv)
     return optind;
 }
 
+/*
+ * Descriptors 0 to 2 that are closed stay closed for the guest, but must not become ours: a warning written
+ * to the lifeline would kill every engine process.
+ */
+static void occupy_standard_descriptors(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) != fd)
+            die("cannot open /dev/null: %s", strerror(errno));
+}
+
 static void open_log(void)
 {
     if (!rec.topics)
@@ -701,6 +712,7 @@ int cmd_record(int argc, char **argv)
     program_find(&rec.program, argv + first);
     if (rec.program.unrecorded)
         run_unrecorded();
+    occupy_standard_descriptors();
     open_log();
     error_set_exit(leave);
     block_signals();

@@ -216,7 +216,7 @@ static void scan(struct member *m)
     }
     if (next == CLIO_ERROR)
         note_damage(&error);
-    m->cut = next != CLIO_CLEAN_END;
+    m->cut = next == CLIO_CUT_HERE || next == CLIO_ERROR; /* a growing one is not cut yet */
     clio_stream_close(stream);
 }
 
