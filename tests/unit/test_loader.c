@@ -161,7 +161,7 @@ struct snapshot {
 static uint64_t next_page(uint64_t at, uint64_t len)
 {
     at += PAGE_SIZE;
-    return len > 64 << 20 && at == 32 << 20 ? len - (32 << 20) : at;
+    return len > 16 << 20 && at == 8 << 20 ? len - (8 << 20) : at;
 }
 
 static struct snapshot take_snapshot(void)
