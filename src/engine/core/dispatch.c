@@ -63,7 +63,9 @@ void exit_fault(struct task *t)
     LOG(signal, "fault: signal %d code %d at %lx, address %p", info.si_signo, info.si_code, (unsigned long)t->regs.rip,
         info.si_addr);
     if (info.si_signo == SIGSEGV && (t->fault.error & 2) && watch_fault((uint64_t)info.si_addr)) {
-        if (translate_options.instrument) { /* the log counts whole blocks: this one runs to its end */
+        if (translate_options.instrument) {
+            /* The log counts whole blocks, so this one, of a single instruction, runs to its end. */
+            memcpy(t->regs.gpr, t->fault.host_gprs, sizeof t->regs.gpr);
             t->resume = t->fault.host_pc;
             return;
         }

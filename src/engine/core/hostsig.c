@@ -114,6 +114,7 @@ static bool rebuild_guest(struct task *t, const siginfo_t *info, ucontext_t *uc,
     uint64_t gprs[16], pc;
     for (int i = 0; i < 16; i++)
         gprs[i] = (uint64_t)g[greg_of[i]];
+    memcpy(t->fault.host_gprs, gprs, sizeof gprs);
     if (translate_state(t, trap ? host_pc - 1 : host_pc, &pc, gprs))
         return false;
     memcpy(t->regs.gpr, gprs, sizeof gprs);

@@ -81,7 +81,7 @@ struct task {
     } queued;
     struct guest_fault { /* why the cache was left by stub_fault */
         uint8_t siginfo[128];
-        uint64_t host_pc;
+        uint64_t host_pc, host_gprs[16]; /* as the host had them: see insn_place.spilled */
         uint64_t error, trap, cr2; /* as in the kernel's struct sigcontext */
     } fault;
     bool temp_mask_set; /* the call that has just returned had installed temp_mask */

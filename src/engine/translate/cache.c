@@ -450,8 +450,12 @@ static void invalidate(struct block *b)
         unlink_incoming(b->incoming);
     for (uint32_t i = 0; i < b->nlinks; i++) {
         struct link *l = cache_link_by_number(b->first_link + i);
-        if (l->to)
-            detach(l); /* the block's own code is never entered again */
+        if (!l->to)
+            continue;
+        detach(l);
+        /* Nobody enters the block again; but one that logs may still be running to its end. */
+        if (translate_options.instrument)
+            patch_rel32(l->site, l->stub);
     }
     uint16_t slot = (uint16_t)b->pc;
     if (b->entries[ENTRY_INDIRECT] && indirect_table[slot] == b->entries[ENTRY_INDIRECT])

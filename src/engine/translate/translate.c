@@ -25,9 +25,14 @@
 
 struct translate_options translate_options;
 
-/* Instructions a block at pc may have: one in the range of --alone, which is how a bad translation is cornered. */
+/* Instructions that a block at pc may have: one in the range of --alone, which is how a bad translation is cornered. */
 static uint32_t translate_limit(uint64_t pc)
 {
+    if (translate_options.instrument) { /* code that may change under us is logged by the instruction */
+        const struct vma *v = space_find(&engine.space, pc);
+        if (v && (v->prot & PROT_WRITE))
+            return 1;
+    }
     return pc >= translate_options.alone_low && pc < translate_options.alone_high ? 1 : BLOCK_INSNS_MAX;
 }
 
@@ -482,7 +487,7 @@ struct block *translate_block(uint64_t pc, enum entry first_wanted)
 static bool at_the_end(const struct link *l)
 {
     const uint8_t *end = cache_own->hot;
-    return !(l->number & BLOCK_SHARED) && l->kind == LINK_DIRECT && l->entry == ENTRY_PLAIN && l->site + 4 == end &&
+    return !translate_options.instrument && !(l->number & BLOCK_SHARED) && l->kind == LINK_DIRECT && l->entry == ENTRY_PLAIN && l->site + 4 == end &&
            l->from->body_end == end && cache_where(l->target).cache == cache_own;
 }
 
