@@ -5,6 +5,8 @@
 // LINK: src/engine/load/space.c src/engine/load/files.c
 #include "engine_fakes.h"
 
+#include <sys/un.h>
+
 #include "engine/load/files.h"
 #include "engine/load/space.h"
 
@@ -436,6 +438,46 @@ static void test_capture_cache(void **state)
     close(fd);
 }
 
+/* Another store, which listens where the first one did. */
+static void *second_store(void *arg)
+{
+    int listener = (int)(intptr_t)arg;
+    usleep(300000);
+    listen(listener, 1);
+    fake_store((void *)(intptr_t)accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+    return NULL;
+}
+
+static void test_store_replaced(void **state)
+{
+    char dir[] = "/tmp/clio-test-space-XXXXXX";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    assert_non_null(mkdtemp(dir));
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", dir);
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    engine.trace_dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int gone[2], old = engine.store;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gone), 0);
+    close(gone[1]);
+    engine.store = gone[0];
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, second_store, (void *)(intptr_t)listener), 0);
+    int fd = memfd_create("after", MFD_CLOEXEC);
+    const struct file_ref *captured = file_capture(fd, NULL);
+    assert_non_null(captured);
+    assert_int_equal(captured->size, 0);
+    assert_int_not_equal(engine.store, gone[0]);
+    close(engine.store);
+    pthread_join(thread, NULL);
+    engine.store = old;
+    unlink(address.sun_path);
+    rmdir(dir);
+    close(engine.trace_dir);
+    close(listener);
+    close(fd);
+}
+
 static int begin(void **state)
 {
     if (fake_engine_begin(state))
@@ -456,6 +498,7 @@ int main(void)
         cmocka_unit_test_setup(test_pick_hint, fake_event_begin),
         cmocka_unit_test_setup(test_shares, fake_event_begin),
         cmocka_unit_test_setup(test_capture_cache, fake_event_begin),
+        cmocka_unit_test_setup(test_store_replaced, fake_event_begin),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }
