@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -228,12 +229,50 @@ static _Noreturn void run_engine(const char *engine, const char *trace, uint32_t
     _exit(EXIT_ENVIRONMENT);
 }
 
+/* Bytes a process has written so far; 0 when nobody tells. */
+static uint64_t written_by(pid_t pid)
+{
+    char path[64], line[128];
+    uint64_t bytes = 0;
+    snprintf(path, sizeof path, "/proc/%d/io", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "wchar: %" SCNu64, &bytes) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return bytes;
+}
+
+/* Waits for the engine; on a terminal, with a line that shows that it works. */
+static int wait_for(pid_t pid)
+{
+    const struct timespec look = {0, 100 * 1000 * 1000};
+    bool terminal = isatty(2);
+    int status;
+    for (unsigned tenths = 0;; tenths++) {
+        pid_t got = waitpid(pid, &status, terminal ? WNOHANG : 0);
+        if (got < 0 && errno != EINTR)
+            die("cannot wait for the engine: %s", strerror(errno));
+        if (got == pid)
+            break;
+        if (terminal && tenths % 10 == 9)
+            fprintf(stderr, "\rclio: %u s, %.1f MB written ", (tenths + 1) / 10,
+                    (double)written_by(pid) / 1e6);
+        if (terminal)
+            nanosleep(&look, NULL);
+    }
+    if (terminal)
+        fprintf(stderr, "\r\033[K");
+    return status;
+}
+
 /* Runs the engine to its end and returns its exit status. */
 static int build(const char *trace, uint32_t space, struct moment from, struct moment to,
                  const struct wish *w)
 {
     char engine[PATH_MAX];
-    int status, error = libexec_path(engine, sizeof engine, "clio-engine");
+    int error = libexec_path(engine, sizeof engine, "clio-engine");
     if (error)
         die("cannot find clio-engine (%s): %s", engine, strerror(-error));
     fflush(NULL);
@@ -242,9 +281,7 @@ static int build(const char *trace, uint32_t space, struct moment from, struct m
         die("cannot fork for the engine: %s", strerror(errno));
     if (pid == 0)
         run_engine(engine, trace, space, from, to, w);
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            die("cannot wait for the engine: %s", strerror(errno));
+    int status = wait_for(pid);
     if (WIFSIGNALED(status))
         die("the engine building %s was killed by signal %d (%s)", w->output, WTERMSIG(status),
             strsignal(WTERMSIG(status)));
