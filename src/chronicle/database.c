@@ -125,6 +125,30 @@ static uint8_t *read_blob(struct database *d, uint64_t offset, uint64_t checksum
 
 /* ---- tables ---- */
 
+/* Page number `number` of a table, checked. Valid until TABLE_PAGES pages of the table later. */
+static const uint8_t *page_of(struct database *d, enum chron_table table, uint64_t number)
+{
+    uint64_t checksum, offset = d->header.tables[table].offset + number * CHRON_PAGE;
+    struct page_slot **at = &d->pages[table][number % TABLE_PAGES], *slot = *at;
+    if (slot && slot->offset == offset)
+        return slot->bytes;
+    if (!slot && !(slot = *at = malloc(sizeof *slot))) {
+        no_memory(d);
+        return NULL;
+    }
+    slot->offset = 0;
+    if (!read_at(d, offset, slot->bytes, CHRON_PAGE))
+        return NULL;
+    memcpy(&checksum, slot->bytes + CHRON_PAGE_ROOM, 8);
+    if (checksum != XXH64(slot->bytes, CHRON_PAGE_ROOM, offset)) {
+        database_fault(d, CLIO_FAULT_DAMAGED, 0, "a page of the %s table at byte %llu has a wrong checksum",
+                       table_names[table], (unsigned long long)offset);
+        return NULL;
+    }
+    slot->offset = offset;
+    return slot->bytes;
+}
+
 bool database_get(struct database *d, enum chron_table table, uint64_t i, void *record)
 {
     const struct chron_section *s = &d->header.tables[table];
@@ -132,23 +156,10 @@ bool database_get(struct database *d, enum chron_table table, uint64_t i, void *
         return database_fault(d, CLIO_FAULT_DAMAGED, 0, "refers to %s %llu of %llu", table_names[table],
                               (unsigned long long)i, (unsigned long long)s->count);
     uint64_t per_page = CHRON_PAGE_ROOM / s->record_size;
-    uint64_t offset = s->offset + i / per_page * CHRON_PAGE;
-    struct page_slot *slot =
-        &d->pages[(offset - s->offset) / CHRON_PAGE % (PAGE_SLOTS / 8) + table * (PAGE_SLOTS / 8)];
-    if (slot->offset != offset) {
-        slot->offset = 0;
-        if (!read_at(d, offset, slot->bytes, CHRON_PAGE))
-            return false;
-        uint64_t checksum;
-        memcpy(&checksum, slot->bytes + CHRON_PAGE_ROOM, 8);
-        if (checksum != XXH64(slot->bytes, CHRON_PAGE_ROOM, offset))
-            return database_fault(d, CLIO_FAULT_DAMAGED, 0,
-                                  "a page of the %s table at byte %llu has a wrong checksum",
-                                  table_names[table], (unsigned long long)offset);
-        slot->offset = offset;
-    }
-    memcpy(record, slot->bytes + i % per_page * s->record_size, s->record_size);
-    return true;
+    const uint8_t *page = page_of(d, table, i / per_page);
+    if (page)
+        memcpy(record, page + i % per_page * s->record_size, s->record_size);
+    return page;
 }
 
 /* ---- index blocks ---- */
@@ -430,8 +441,7 @@ bool database_open(struct database *d, const char *path, struct clio_error *erro
         *error = (struct clio_error){.fault = CLIO_FAULT_SYSTEM, .code = ENOMEM, .text = "no memory"};
         return false;
     }
-    d->pages = calloc(PAGE_SLOTS, sizeof *d->pages);
-    if ((d->pages || no_memory(d)) && open_file(d) && check_tables(d) && check_meta(d) && open_reader(d))
+    if (open_file(d) && check_tables(d) && check_meta(d) && open_reader(d))
         return true;
     database_close(d);
     return false;
@@ -449,7 +459,9 @@ void database_close(struct database *d)
         free(d->content[i].bytes);
     free(d->reader.blocks);
     free(d->reader.stores);
-    free(d->pages);
+    for (int t = 0; t < TABLE_COUNT; t++)
+        for (int i = 0; i < TABLE_PAGES; i++)
+            free(d->pages[t][i]);
     free(d->meta);
     free(d->path);
 }

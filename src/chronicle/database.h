@@ -12,7 +12,7 @@
 #include "chronicle/story.h"
 #include "clio/chronicle.h"
 
-enum { PAGE_SLOTS = 512, INDEX_SLOTS = 32, CHUNK_SLOTS = 4, CONTENT_SLOTS = 8 };
+enum { TABLE_PAGES = 64, INDEX_SLOTS = 32, CHUNK_SLOTS = 4, CONTENT_SLOTS = 8 };
 #define DATABASE_NONE UINT64_MAX
 
 struct database_pair {
@@ -30,7 +30,7 @@ struct database {
     struct page_slot {
         uint64_t offset; /* 0: empty */
         uint8_t bytes[CHRON_PAGE];
-    } * pages;
+    } * pages[TABLE_COUNT][TABLE_PAGES]; /* by page number; NULL: not used yet */
     struct index_slot {
         uint64_t number; /* of the block, or DATABASE_NONE */
         struct database_pair *pairs;
