@@ -80,12 +80,12 @@ static struct sink_space *space_slot(struct trace_sink *sink, uint32_t number, s
     }
     if (number >= sink->nspaces) {
         uint32_t n = number + 64;
-        struct sink_space **p = reallocarray(sink->spaces, n, sizeof *p);
+        struct sink_space **p = reallocarray(sink->spaces, n, sizeof(void *));
         if (!p) {
             fault_system(error, ENOMEM, "space %u", number);
             return NULL;
         }
-        memset(p + sink->nspaces, 0, (n - sink->nspaces) * sizeof *p);
+        memset(p + sink->nspaces, 0, (n - sink->nspaces) * sizeof(void *));
         sink->spaces = p;
         sink->nspaces = n;
     }

@@ -90,6 +90,7 @@ const char *trace_event_split(const struct trace_record *record, struct trace_it
 {
     const struct trace_event *event = (const struct trace_event *)record;
     uint32_t part = trace_part_size(record->kind);
+    *item = (struct trace_item){.event = event};
     if (record->size < sizeof *event + part)
         return "shorter than its kind";
     uint64_t room = record->size - sizeof *event - part;
@@ -97,7 +98,7 @@ const char *trace_event_split(const struct trace_record *record, struct trace_it
         return "shorter than its effects";
     room -= event->neffects * sizeof(struct trace_effect);
     const uint8_t *at = (const uint8_t *)(event + 1);
-    *item = (struct trace_item){.event = event, .part = part ? at : NULL};
+    item->part = part ? at : NULL;
     item->effects = (const struct trace_effect *)(at + part);
     item->nmaps = record->flags >> EVF_NMAPS_SHIFT;
     for (uint32_t i = 0; i < event->neffects; i++)

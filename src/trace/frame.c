@@ -201,9 +201,9 @@ enum frame_found frame_file_next(struct frame_file *file, struct clio_error *err
 
 static bool grow(uint8_t **buffer, size_t *capacity, size_t size, struct clio_error *error)
 {
-    if (size <= *capacity)
+    if (*buffer && size <= *capacity)
         return true;
-    uint8_t *p = realloc(*buffer, size);
+    uint8_t *p = realloc(*buffer, size + 1); /* never NULL, even for an empty frame */
     if (!p)
         return fault_system(error, ENOMEM, "reading a frame of %zu bytes", size);
     *buffer = p;

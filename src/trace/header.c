@@ -100,9 +100,8 @@ char *trace_header_text(const struct clio_trace_info *info, size_t *size)
     put(out, "cwd", info->cwd);
     for (int i = 0; i < info->argc; i++)
         put(out, "arg", info->argv[i]);
-    fflush(out);
-    uint64_t sum = XXH64(text, *size, 0);
-    fprintf(out, "checksum: %016" PRIx64 "\n", sum);
+    if (fflush(out) == 0 && text)
+        fprintf(out, "checksum: %016" PRIx64 "\n", XXH64(text, *size, 0));
     if (fclose(out) != 0) {
         free(text);
         return NULL;

@@ -66,7 +66,7 @@ static struct tasks_space *space_add(struct tasks *tasks, uint32_t space, struct
         return tasks->spaces[i];
     if (tasks->nspaces == tasks->spaces_capacity) {
         size_t n = tasks->spaces_capacity * 2 + 16;
-        void *p = reallocarray(tasks->spaces, n, sizeof *tasks->spaces);
+        void *p = reallocarray(tasks->spaces, n, sizeof(void *));
         if (!p) {
             fault_system(error, ENOMEM, "reading tasks");
             return NULL;
@@ -81,7 +81,7 @@ static struct tasks_space *space_add(struct tasks *tasks, uint32_t space, struct
     }
     s->space = space;
     s->ring.fd = -1;
-    memmove(tasks->spaces + i + 1, tasks->spaces + i, (tasks->nspaces - i) * sizeof *tasks->spaces);
+    memmove(tasks->spaces + i + 1, tasks->spaces + i, (tasks->nspaces - i) * sizeof(void *));
     tasks->spaces[i] = s;
     tasks->nspaces++;
     return s;
@@ -143,7 +143,7 @@ static bool list_add(struct tasks *tasks, const struct trace_record *r, struct c
 {
     if (tasks->count == tasks->capacity) {
         size_t n = tasks->capacity * 2 + 64;
-        void *p = reallocarray(tasks->list, n, sizeof *tasks->list);
+        void *p = reallocarray(tasks->list, n, sizeof(void *));
         if (!p)
             return fault_system(error, ENOMEM, "reading tasks");
         tasks->list = p;
