@@ -10,6 +10,7 @@
  */
 #include "engine/core/task.h"
 
+#define SECOND_MASK 0xffff /* as in translate/cache.h */
 #define GPR(n) (TASK_REGS + 8 * (n))
 
     .macro SAVE_REGS
@@ -64,7 +65,40 @@ entry_begin:
     SLOW_STUB stub_link, exit_link
     SLOW_STUB stub_preempt, exit_preempt
     SLOW_STUB stub_insn, exit_insn
-    SLOW_STUB stub_miss, exit_miss
+
+/*
+ * An indirect jump whose slot of the first table held another block. The second table (struct second_entry, 16 bytes,
+ * indexed by SECOND_INDEX) is asked before the host is. rcx is in TASK_SPILL_RCX. A signal handler treats this stretch
+ * like the code cache.
+ */
+    .globl stub_miss, miss_end
+stub_miss:
+    movq %rax, %gs:TASK_SPILL_RAX
+    lahf
+    seto %al
+    movq %rax, %gs:TASK_MISS_FLAGS
+    movq %gs:TASK_TARGET, %rcx
+    movq %rcx, %rax
+    shrq $16, %rax
+    xorq %rcx, %rax
+    andl $SECOND_MASK, %eax
+    shll $4, %eax
+    addq %gs:TASK_SECOND, %rax
+    cmpq %rcx, (%rax)
+    jne 1f
+    movq 8(%rax), %rcx
+    movq %rcx, %gs:TASK_MISS_ENTRY
+    movq %gs:TASK_MISS_FLAGS, %rax
+    addb $127, %al
+    sahf
+    movq %gs:TASK_SPILL_RAX, %rax
+    jmpq *%gs:TASK_MISS_ENTRY
+1:  movq %gs:TASK_MISS_FLAGS, %rax
+    addb $127, %al
+    sahf
+    movq %gs:TASK_SPILL_RAX, %rax
+miss_end:
+    SLOW_STUB stub_miss_slow, exit_miss
     SLOW_STUB stub_log_full, exit_log_full
     SLOW_STUB stub_log_store, exit_log_store
 

@@ -9,6 +9,7 @@
  *                               other signal: queued, and the tick budget is spent, so that the guest leaves the
  *                               cache at the next counted entry
  *   reenter_begin..entry_end    on the way into the cache: as in the cache
+ *   stub_miss..miss_end         between two pieces of the cache: as in the cache
  *   task_syscall_check..insn    the call has not happened (or is to be restarted): goes on at task_syscall_restart
  *   safe_copy_insn              fault on guest memory: goes on at safe_copy_fault
  *   elsewhere                   fault: ours, reported and fatal; other signal: queued
@@ -31,7 +32,7 @@
 #include "engine/translate/watch.h"
 
 extern const char reenter_begin[], entry_end[], safe_copy_insn[], safe_copy_fault[], task_syscall_check[],
-    task_syscall_insn[], task_syscall_restart[], stub_fault[];
+    task_syscall_insn[], task_syscall_restart[], stub_fault[], stub_miss[], miss_end[];
 
 enum { ALTSTACK_SIZE = 128 * 1024 };
 
@@ -169,7 +170,8 @@ static void on_async(struct task *t, const siginfo_t *info, ucontext_t *uc)
         g[REG_RIP] = (greg_t)(uintptr_t)task_syscall_restart;
         return;
     }
-    bool reentering = pc >= (uint64_t)(uintptr_t)reenter_begin && pc < (uint64_t)(uintptr_t)entry_end;
+    bool reentering = (pc >= (uint64_t)(uintptr_t)reenter_begin && pc < (uint64_t)(uintptr_t)entry_end) ||
+                      (pc >= (uint64_t)(uintptr_t)stub_miss && pc < (uint64_t)(uintptr_t)miss_end);
     if (!reentering && !cache_contains(pc))
         return;
     spend_in_sequence(pc, &g[REG_RCX]);

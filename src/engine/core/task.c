@@ -11,6 +11,7 @@
 #include "engine/core/event.h"
 #include "engine/core/raw.h"
 #include "engine/core/task_init.h"
+#include "engine/translate/cache.h"
 
 #define AT(field, offset) _Static_assert(offsetof(struct task, field) == (offset), #field)
 AT(self, TASK_SELF);
@@ -39,6 +40,9 @@ AT(xsave_mask, TASK_XSAVE_MASK);
 AT(log_spill, TASK_LOG_SPILL);
 AT(log_flags, TASK_LOG_FLAGS);
 AT(stub_log_store, TASK_STUB_LOG_STORE);
+AT(second, TASK_SECOND);
+AT(miss_flags, TASK_MISS_FLAGS);
+AT(miss_entry, TASK_MISS_ENTRY);
 AT(regs, TASK_REGS);
 AT(regs.rip, TASK_RIP);
 AT(regs.rflags, TASK_RFLAGS);
@@ -88,6 +92,7 @@ struct task *task_init(void)
     t->stub_miss = address_of(stub_miss);
     t->stub_log_full = address_of(stub_log_full);
     t->stub_log_store = address_of(stub_log_store);
+    t->second = SECOND_TABLE;
     t->tid = (int)raw0(SYS_gettid);
     __asm__ volatile("rdfsbase %0" : "=r"(t->host_fs));
     __asm__ volatile("wrgsbase %0" : : "r"(t));

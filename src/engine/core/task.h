@@ -32,6 +32,9 @@
 #define TASK_LOG_SPILL     0xc0 /* two registers of instrumentation code */
 #define TASK_LOG_FLAGS     0xd0
 #define TASK_STUB_LOG_STORE 0xd8
+#define TASK_SECOND        0xe0 /* the second table of indirect targets */
+#define TASK_MISS_FLAGS    0xe8
+#define TASK_MISS_ENTRY    0xf0
 #define TASK_REGS          0x100 /* struct trace_regs: gpr[16], rip, rflags, fs_base, gs_base */
 #define TASK_RIP           0x180
 #define TASK_RFLAGS        0x188
@@ -61,7 +64,8 @@ struct task {
     uint64_t xsave_mask;
     uint64_t log_spill[2], log_flags;
     uint64_t stub_log_store;
-    uint64_t room[4];
+    uint64_t second, miss_flags, miss_entry;
+    uint64_t room[1];
     struct trace_regs regs; /* valid while host code runs */
     uint64_t room2[12];
     _Alignas(64) uint8_t xsave[TASK_XSAVE_MAX]; /* guest vector state, valid in slow paths */

@@ -23,6 +23,7 @@
 #include "engine/core/raw.h"
 #include "engine/core/session.h"
 #include "engine/kernel/hostfd.h"
+#include "engine/kernel/memory.h"
 #include "engine/kernel/pagediff.h"
 #include "engine/load/space.h"
 
@@ -177,6 +178,7 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
         t->regs.fs_base = f->tls;
     if (f->flags & CLONE_CHILD_SETTID)
         effect_add(t, f->child_tid, 4);
+    memory_forked(t);
     struct trace_ev_start own = {.regs = t->regs, .brk = engine.space.brk};
     struct event_head head = {EV_START, 0, 0, t->regs.rip, 0, regs_hash(&t->regs, t->regs.rip), &own, sizeof own};
     task_reset_ticks(t);

@@ -16,6 +16,7 @@ enum { ROOM_NEEDED = 128 * 1024, STUB_SIZE = 24 };
 struct cache_stats cache_stats;
 
 static void **const indirect_table = (void **)INDIRECT_TABLE;
+static struct second_entry *const second_table = (struct second_entry *)SECOND_TABLE;
 static uint16_t filled[INDIRECT_SLOTS]; /* slots of the table that were ever filled, for wiping */
 static uint32_t nfilled;
 
@@ -40,6 +41,7 @@ void cache_init(bool share)
 {
     map_fixed(OWN_CODE_LOW, OWN_CODE_HIGH, PROT_READ | PROT_WRITE | PROT_EXEC);
     map_fixed(OWN_CACHE, OWN_CACHE + sizeof(struct cache), PROT_READ | PROT_WRITE);
+    map_fixed(SECOND_TABLE, SECOND_TABLE + SECOND_SLOTS * sizeof(struct second_entry), PROT_READ | PROT_WRITE);
     map_fixed(INDIRECT_TABLE, INDIRECT_TABLE + INDIRECT_SLOTS * 8, PROT_READ | PROT_WRITE);
     cache_start(cache_own, OWN_CODE_LOW, OWN_CODE_HIGH);
     for (int i = 0; i < INDIRECT_SLOTS; i++)
@@ -287,12 +289,28 @@ uint8_t *cache_entry(struct block *b, enum entry kind)
     return b->entries[kind];
 }
 
+static bool second_used;
+
+static struct second_entry *second_of(uint64_t pc)
+{
+    return &second_table[(pc ^ pc >> 16) & (SECOND_SLOTS - 1)];
+}
+
+static void wipe_second(void)
+{
+    if (second_used)
+        madvise(second_table, SECOND_SLOTS * sizeof *second_table, MADV_DONTNEED);
+    second_used = false;
+}
+
 void cache_fill_indirect(struct block *b)
 {
     uint16_t i = (uint16_t)b->pc;
     if (indirect_table[i] == cache_own->miss)
         filled[nfilled++] = i;
     indirect_table[i] = cache_entry(b, ENTRY_INDIRECT);
+    *second_of(b->pc) = (struct second_entry){b->pc, indirect_table[i]};
+    second_used = true;
 }
 
 static void empty_slot(uint16_t i)
@@ -302,6 +320,7 @@ static void empty_slot(uint16_t i)
 
 static void wipe_table(void)
 {
+    wipe_second();
     while (nfilled)
         empty_slot(filled[--nfilled]);
 }
@@ -310,6 +329,7 @@ static void wipe_table(void)
 static void wipe_table_range(uint64_t start, uint64_t end)
 {
     uint32_t kept = 0;
+    wipe_second();
     for (uint32_t n = 0; n < nfilled; n++) {
         uint16_t i = filled[n];
         const struct code_range *r = cache_range((uint64_t)(uintptr_t)indirect_table[i]);
@@ -460,6 +480,8 @@ static void invalidate(struct block *b)
     uint16_t slot = (uint16_t)b->pc;
     if (b->entries[ENTRY_INDIRECT] && indirect_table[slot] == b->entries[ENTRY_INDIRECT])
         empty_slot(slot); /* stays listed in `filled` */
+    if (second_of(b->pc)->pc == b->pc)
+        second_of(b->pc)->pc = 0;
     remove_from_chain(cache_chain(cache_own, b->pc), b);
     uint64_t first = b->pc / PAGE_SIZE, last = (b->pc + b->guest_length - 1) / PAGE_SIZE;
     for (uint64_t page = first; page <= last; page++)

@@ -17,6 +17,7 @@
  *
  * The indirect table (INDIRECT_TABLE, indexed by the low 16 bits of the guest pc; each process's own) holds the indirect
  * entry of some block with that index, or the miss routine; the entry itself verifies, so a colliding slot is only slow.
+ * Behind it is a second table with another index and the whole pc in each entry (stub_miss in core/entry.S).
  *
  * Sharing. The registry says which file's content a range of slots stands for; a process that maps anything else there
  * stops sharing. Writers hold the lock (the pid of the holder, so that one that was killed is noticed); a killed
@@ -37,6 +38,13 @@
 
 #define INDIRECT_TABLE 0x70000000ull
 enum { INDIRECT_SLOTS = 65536, BLOCK_INSNS_MAX = 64 };
+
+#define SECOND_TABLE      0x22f000000000ull
+enum { SECOND_SLOTS = 65536 };
+struct second_entry {
+    uint64_t pc;    /* 0: none */
+    uint8_t *entry; /* the block's indirect entry */
+};
 
 #define SHARED_CODE_LOW  0x60000000ull
 #define SHARED_CODE_HIGH 0x69000000ull
