@@ -1,8 +1,8 @@
 /*
  * fuzz_translate SEED: writes one random program's code as an assembly file to stdout.
- * fuzz_translate check FILE: is stdin, the answer to `clio query DB last-write ARENA+8192 --json`, right for
- * the arena's final bytes in FILE? Every byte must have a last write, and that write's value must be what the
- * byte was at the end.
+ * fuzz_translate check FILE ADDRESS: is stdin, the answer to `clio query DB last-write ADDRESS+SIZE --json`,
+ * right for the SIZE bytes of FILE, what lay there at the end? Every byte must have a last write, and its
+ * value must be that write's.
  *
  * The code is deterministic natively, whatever runs it: it reads nothing but registers, its arena, its own
  * data and its thread-local buffer, all at fixed addresses, and no flag that the instruction set leaves
@@ -35,7 +35,6 @@ enum {
     CELL_JUMP = 32,
     CELL_LOOPS = 64
 };
-#define ARENA 0x09000000ull
 enum { ARENA_SIZE = 8192, FUNCTIONS_MAX = 8, DEPTH_MAX = 3, TABLE_MAX = 64 };
 
 struct function {
@@ -1348,68 +1347,82 @@ static void data_section(void)
 
 /* ---- the check ---- */
 
+static struct check {
+    uint64_t base, size;
+    uint8_t bytes[65536];
+    bool known[65536];
+} c;
+
 struct answer {
-    uint64_t address, length, write_address;
+    uint64_t address, length;
+    bool map; /* the mapping is what set the bytes: to zero */
     char value[1024];
 };
 
-static void check_answer(const struct answer *a, bool cut, const uint8_t *arena, bool *known)
+static void check_byte(const struct answer *a, bool cut, uint64_t at)
 {
-    for (uint64_t at = a->address; at < a->address + a->length; at++) {
-        uint64_t index = at - a->address, i = at - ARENA;
-        unsigned byte;
-        if (i >= ARENA_SIZE)
-            return;
-        if (2 * index + 2 > strlen(a->value)) {
-            known[i] = cut; /* a long value's end is not shown */
-            continue;
-        }
-        known[i] = sscanf(a->value + 2 * index, "%2x", &byte) == 1 && byte == arena[i];
-        if (!known[i])
-            printf("%#llx: the last write is said to be of %#llx, value %s, but the byte is %02x\n",
-                   (unsigned long long)at, (unsigned long long)a->write_address, a->value, arena[i]);
+    uint64_t index = 2 * (at - a->address), i = at - c.base;
+    unsigned byte = 0;
+    if (i >= c.size)
+        return;
+    if (!a->map && index + 2 > strlen(a->value)) {
+        c.known[i] = cut; /* a long value's end is not shown */
+        return;
     }
+    if (!a->map && sscanf(a->value + index, "%2x", &byte) != 1)
+        return;
+    c.known[i] = byte == c.bytes[i];
+    if (!c.known[i])
+        printf("%#llx is %02x, but its last write is said to have made it %02x\n", (unsigned long long)at,
+               c.bytes[i], byte);
 }
 
-static int check(const char *file)
+static void check_answer(const struct answer *a, bool cut)
 {
-    static uint8_t arena[ARENA_SIZE];
-    static bool known[ARENA_SIZE];
+    for (uint64_t i = 0; i < a->length; i++)
+        check_byte(a, cut, a->address + i);
+}
+
+static int check(const char *file, const char *address)
+{
     char line[2048];
     struct answer a = {0};
     FILE *f = fopen(file, "r");
-    if (!f || fread(arena, 1, sizeof arena, f) != sizeof arena) {
+    if (!f || !(c.size = fread(c.bytes, 1, sizeof c.bytes, f))) {
         fprintf(stderr, "fuzz_translate: cannot read %s\n", file);
         return 2;
     }
+    c.base = strtoull(address, NULL, 0);
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long v;
         if (sscanf(line, "      \"address\": \"%llx", &v) == 1)
-            a.address = v;
+            a = (struct answer){.address = v};
         if (sscanf(line, "      \"length\": %llu", &v) == 1)
             a.length = v;
-        if (sscanf(line, "      \"write_address\": \"%llx", &v) == 1)
-            a.write_address = v;
+        if (strstr(line, "      \"kind\": \"map\"")) {
+            a.map = true;
+            check_answer(&a, false);
+        }
         if (sscanf(line, "      \"value\": \"%1023[0-9a-f]", a.value) == 1)
             continue;
         if (strstr(line, "\"value_cut\": "))
-            check_answer(&a, strstr(line, "true") != NULL, arena, known);
+            check_answer(&a, strstr(line, "true") != NULL);
     }
     int wrong = 0;
-    for (int i = 0; i < ARENA_SIZE; i++)
-        wrong += !known[i];
+    for (uint64_t i = 0; i < c.size; i++)
+        wrong += !c.known[i];
     if (wrong)
-        printf("%d bytes of the arena without a right last write\n", wrong);
+        printf("%d of %s's bytes without a right last write\n", wrong, file);
     return wrong != 0;
 }
 
 int main(int argc, char **argv)
 {
     static const uint64_t bases[] = {0x0a000000, 0x20000000, 0x150000000000, 0x11f012345000};
-    if (argc == 3 && !strcmp(argv[1], "check"))
-        return check(argv[2]);
+    if (argc == 4 && !strcmp(argv[1], "check"))
+        return check(argv[2], argv[3]);
     if (argc != 2) {
-        fprintf(stderr, "usage: fuzz_translate SEED | check FILE\n");
+        fprintf(stderr, "usage: fuzz_translate SEED | check FILE ADDRESS\n");
         return 2;
     }
     g.random = strtoull(argv[1], NULL, 0) * 0xd1342543de82ef95ull;

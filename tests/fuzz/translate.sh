@@ -4,18 +4,18 @@
 #
 # Random programs (fuzz_translate.c, translate_guest.c) that print the state they see at many points: run natively, recorded and
 # replayed, each also with --single-block; interrupted by a timer, recorded and replayed in both block shapes; and built
-# into a chronicle, whose last writes must be the arena's final bytes. Without options: seeds 1 to 6, or with CLIO_FUZZ=N
+# into a chronicle, whose last writes must be what memory holds at the end. Without options: seeds 1 to 6, or with CLIO_FUZZ=N
 # random seeds for N seconds. What a failing seed left is kept in ./seed-N.
 set -u
 : "${TOP:=$(cd "$(dirname "$0")/../.." && pwd)}" "${CLIO:=$TOP/clio}"
 
-seed=1 runs=6 seconds=
-if [ -n "${CLIO_FUZZ-}" ]; then seed=$((RANDOM * 32768 + RANDOM)) runs= seconds=$CLIO_FUZZ; fi
+seed=1 runs=6 seconds=''
+if [ -n "${CLIO_FUZZ-}" ]; then seed=$((RANDOM * 32768 + RANDOM)) runs='' seconds=$CLIO_FUZZ; fi
 while [ $# -ge 2 ]; do
     case $1 in
     --seed) seed=$2 ;;
-    --runs) runs=$2 seconds= ;;
-    --seconds) seconds=$2 runs= ;;
+    --runs) runs=$2 seconds='' ;;
+    --seconds) seconds=$2 runs='' ;;
     *) break ;;
     esac
     shift 2
@@ -23,15 +23,17 @@ done
 [ $# = 0 ] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 compile="${CC:-gcc} -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -O1"
-$compile -o fuzz_translate "$TOP/tests/fuzz/fuzz_translate.c" &&
-    $compile -g -fno-pie -c -o translate_guest.o "$TOP/tests/fuzz/translate_guest.c" ||
-    { echo "not ok fuzz_translate does not build"; exit 1; }
+if ! $compile -o fuzz_translate "$TOP/tests/fuzz/fuzz_translate.c" ||
+    ! $compile -g -fno-pie -c -o translate_guest.o "$TOP/tests/fuzz/translate_guest.c"; then
+    echo "not ok fuzz_translate does not build"
+    exit 1
+fi
 
-# run NAME COMMAND...: output in NAME, messages in NAME.err; the arena's last bytes, if they are written, in NAME.arena
+# run NAME COMMAND...: output in NAME, messages in NAME.err, the last bytes of arena and stack in NAME.arena, NAME.stack
 run() {
     local to=$1
     shift
-    timeout 100 "$@" >"$to" 2>"$to.err" 51>"$to.arena"
+    timeout 100 "$@" >"$to" 2>"$to.err" 51>"$to.arena" 52>"$to.stack"
 }
 
 # same WHAT EXPECTED FOUND STATUS
@@ -54,7 +56,8 @@ record_shape() { # record_shape SHAPE TRACE [async]
         same "record $1 async" native.last last $status
     else
         same "record $1" native "record$1" $status &&
-            same "record $1, the arena" native.arena "record$1.arena" 0
+            same "record $1, the arena" native.arena "record$1.arena" 0 &&
+            same "record $1, the stack" native.stack "record$1.stack" 0
     fi
 }
 
@@ -77,8 +80,12 @@ recorded() { # recorded TRACE [async]
 chronicle() {
     "$CLIO" chronicle "$PWD/plain" --from start --to end -o db >chronicle.out 2>&1 ||
         { echo "seed $seed: chronicle: status $?"; head -n 3 chronicle.out; return 1; }
-    "$CLIO" query db last-write 0x9000000+8192 --json >answer 2>&1 || { echo "seed $seed: query: status $?"; return 1; }
-    ../fuzz_translate check record.plain.arena <answer >wrong && return
+    last_writes 0x9000000 8192 native.arena && last_writes 0x9c0e000 4096 native.stack
+}
+
+last_writes() { # last_writes ADDRESS SIZE FILE
+    "$CLIO" query db last-write "$1+$2" --json >answer 2>&1 || { echo "seed $seed: query: status $?"; return 1; }
+    ../fuzz_translate check "$3" "$1" <answer >wrong && return
     echo "seed $seed: the chronicle's last writes"
     tail -n 2 wrong
     return 1
@@ -95,7 +102,6 @@ one_seed() {
     [ $status = 0 ] || { echo "seed $seed: natively: status $status"; return 1; }
     tail -n 1 native >native.last
     recorded plain || bad=1
-    cp record.arena record.plain.arena
     recorded timer async || bad=1
     chronicle || bad=1
     return $bad
@@ -103,7 +109,7 @@ one_seed() {
 
 done=0 failed=0 end=$((SECONDS + ${seconds:-0}))
 export CLIO_TRACE_DIR=$PWD/traces
-while [ -n "$seconds" ] && [ "$SECONDS" -lt "$end" ] || [ -n "$runs" ] && [ "$done" -lt "$runs" ]; do
+while if [ -n "$seconds" ]; then [ "$SECONDS" -lt "$end" ]; else [ "$done" -lt "$runs" ]; fi; do
     rm -rf "seed-$seed" && mkdir "seed-$seed" && cd "seed-$seed" || exit 1
     if one_seed; then
         cd .. && rm -rf "seed-$seed"
