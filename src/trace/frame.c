@@ -201,9 +201,9 @@ enum frame_found frame_file_next(struct frame_file *file, struct clio_error *err
 
 static bool grow(uint8_t **buffer, size_t *capacity, size_t size, struct clio_error *error)
 {
-    if (*buffer && size <= *capacity)
+    if (size <= *capacity)
         return true;
-    uint8_t *p = realloc(*buffer, size + 1); /* never NULL, even for an empty frame */
+    uint8_t *p = realloc(*buffer, size);
     if (!p)
         return fault_system(error, ENOMEM, "reading a frame of %zu bytes", size);
     *buffer = p;
@@ -270,6 +270,9 @@ bool frame_file_records(struct frame_file *file, uint8_t **raw, size_t *capacity
     const struct frame_header *h = &file->header;
     if (!grow(raw, capacity, h->raw_size, error))
         return false;
+    if (h->raw_size == 0)
+        return h->records == 0 || bad_frame(file, error, h->sequence, file->header_offset,
+                                            "another number of records than stated");
     if (h->codec == FRAME_PLAIN)
         return read_stored(file, *raw, error) && check_records(file, *raw, error);
     return grow(&file->stored, &file->stored_capacity, h->stored_size, error) &&
