@@ -53,10 +53,11 @@ void crash_host_fault(const siginfo_t *info, const ucontext_t *uc)
     char text[1024];
     const greg_t *g = uc->uc_mcontext.gregs;
     uint64_t pc = (uint64_t)g[REG_RIP], guest_pc = 0, gprs[16];
+    unsigned length;
     const struct task *t = engine.task;
     const char *where = "host code";
     if (cache_contains(pc))
-        where = translate_state((struct task *)t, pc, &guest_pc, gprs) ? "the code cache outside any block" : "the code cache";
+        where = translate_state((struct task *)t, pc, &guest_pc, gprs, &length) ? "the code cache outside any block" : "the code cache";
     snprintf(text, sizeof text,
              "internal error: signal %d (code %d, address %p) in %s at %#lx; guest pc %#lx, last left at %#lx, event %lu", info->si_signo,
              info->si_code, info->si_addr, where, (unsigned long)pc, (unsigned long)(guest_pc ? guest_pc : t->regs.rip),

@@ -30,19 +30,31 @@ static void deliver_fault(struct task *t)
         signals_deliver_fault(t);
 }
 
-/* The guest jumped to memory that it may not execute. */
+/* The first byte of an instruction at pc that cannot be fetched. */
+static uint64_t fetch_fault_address(uint64_t pc)
+{
+    uint8_t bytes[16];
+    uint64_t room = decode_room(pc);
+    if (room > sizeof bytes)
+        room = sizeof bytes;
+    return pc + (room - safe_copy(bytes, (const void *)pc, room));
+}
+
+/* The guest jumped to memory that it may not execute, or that is a mapping beyond the end of its file. */
 static void raise_fetch_fault(struct task *t, uint64_t pc)
 {
     siginfo_t info;
     memset(&info, 0, sizeof info);
-    bool mapped = space_find(&engine.space, pc) != NULL;
-    info.si_signo = SIGSEGV;
-    info.si_code = mapped ? SEGV_ACCERR : SEGV_MAPERR;
-    info.si_addr = (void *)pc;
+    uint64_t addr = fetch_fault_address(pc);
+    const struct vma *v = space_find(&engine.space, addr);
+    bool beyond = v && (v->prot & 4);
+    info.si_signo = beyond ? SIGBUS : SIGSEGV;
+    info.si_code = beyond ? BUS_ADRERR : v ? SEGV_ACCERR : SEGV_MAPERR;
+    info.si_addr = (void *)addr;
     memcpy(t->fault.siginfo, &info, sizeof t->fault.siginfo);
     t->fault.trap = 14;
-    t->fault.error = mapped ? 0x15 : 0x14;
-    t->fault.cr2 = pc;
+    t->fault.error = v && !beyond ? 0x15 : 0x14;
+    t->fault.cr2 = addr;
     t->regs.rip = pc;
     deliver_fault(t);
 }

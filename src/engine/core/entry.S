@@ -33,7 +33,11 @@
     movq %gs:TASK_HOST_RSP, %rsp
     pushfq
     popq %gs:TASK_RFLAGS
-    cld
+    testb $0x04, %gs:TASK_RFLAGS+2 /* the guest's AC flag is not for the host */
+    jz 90f
+    pushq $0x202
+    popfq
+90: cld
     movq %gs:TASK_SELF, %rbx
     .endm
 

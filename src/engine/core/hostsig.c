@@ -34,7 +34,10 @@
 extern const char reenter_begin[], entry_end[], safe_copy_insn[], safe_copy_fault[], task_syscall_check[],
     task_syscall_insn[], task_syscall_restart[], stub_fault[], stub_miss[], miss_end[];
 
-enum { ALTSTACK_SIZE = 128 * 1024 };
+enum {
+    ALTSTACK_SIZE = 128 * 1024,
+    HOST_FLAGS_OFF = 0x40500, /* AC, DF, TF: the guest's, and poison for the host */
+};
 
 static struct task *current(void)
 {
@@ -116,10 +119,11 @@ static bool rebuild_guest(struct task *t, const siginfo_t *info, ucontext_t *uc,
     for (int i = 0; i < 16; i++)
         gprs[i] = (uint64_t)g[greg_of[i]];
     memcpy(t->fault.host_gprs, gprs, sizeof gprs);
-    if (translate_state(t, trap ? host_pc - 1 : host_pc, &pc, gprs))
+    unsigned length;
+    if (translate_state(t, trap ? host_pc - 1 : host_pc, &pc, gprs, &length))
         return false;
     memcpy(t->regs.gpr, gprs, sizeof gprs);
-    t->regs.rip = trap ? pc + 1 : pc;
+    t->regs.rip = trap ? pc + length : pc;
     t->regs.rflags = (uint64_t)g[REG_EFL];
     t->regs.fs_base = guest_fs;
     t->fault.host_pc = host_pc;
@@ -151,6 +155,7 @@ static uint64_t on_fault(struct task *t, siginfo_t *info, ucontext_t *uc, uint64
     if (!cache_contains(pc) || !rebuild_guest(t, info, uc, fs))
         crash_host_fault(info, uc);
     g[REG_RIP] = (greg_t)(uintptr_t)stub_fault;
+    g[REG_EFL] &= ~(greg_t)HOST_FLAGS_OFF;
     g[REG_RSP] = (greg_t)t->host_rsp;
     return t->host_fs;
 }
@@ -161,12 +166,17 @@ static void on_async(struct task *t, const siginfo_t *info, ucontext_t *uc)
 {
     greg_t *g = uc->uc_mcontext.gregs;
     uint64_t pc = (uint64_t)g[REG_RIP];
+    if (t->pending) { /* one of those that are never masked, sent by somebody */
+        t->held |= 1ull << (info->si_signo - 1);
+        return;
+    }
     memcpy(t->queued.siginfo, info, sizeof t->queued.siginfo);
     memcpy(&t->queued.mask, &uc->uc_sigmask, 8);
     uint64_t all = ~SYNC_SIGNALS;
     memcpy(&uc->uc_sigmask, &all, 8);
     t->pending = 1;
     if (pc >= (uint64_t)(uintptr_t)task_syscall_check && pc <= (uint64_t)(uintptr_t)task_syscall_insn) {
+        g[REG_EFL] &= ~(greg_t)HOST_FLAGS_OFF;
         g[REG_RIP] = (greg_t)(uintptr_t)task_syscall_restart;
         return;
     }
@@ -180,6 +190,7 @@ static void on_async(struct task *t, const siginfo_t *info, ucontext_t *uc)
 
 static void on_signal(int signo, siginfo_t *info, void *context)
 {
+    __asm__ volatile("pushfq\n\tandq $~0x40000, (%%rsp)\n\tpopfq" : : : "cc", "memory"); /* the guest's AC */
     struct task *t = current();
     uint64_t fs = get_fs();
     set_fs(t->host_fs);

@@ -88,6 +88,7 @@ struct task {
         uint64_t host_pc, host_gprs[16]; /* as the host had them: see insn_place.spilled */
         uint64_t error, trap, cr2; /* as in the kernel's struct sigcontext */
     } fault;
+    uint64_t held; /* signals that cannot be masked and came while one was queued */
     bool temp_mask_set; /* the call that has just returned had installed temp_mask */
     uint64_t temp_mask;
     uint64_t altstack[3]; /* sp, flags, size: stack_t */

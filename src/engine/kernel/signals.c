@@ -114,8 +114,14 @@ int64_t rec_rt_sigaction(struct task *t, struct sys_call *c)
 static void set_blocked(struct task *t, uint64_t blocked)
 {
     t->blocked = blocked & ~NEVER_BLOCKED;
-    if (engine.mode == ENGINE_RECORD)
-        hostsig_set_mask(t->blocked);
+    if (engine.mode != ENGINE_RECORD)
+        return;
+    hostsig_set_mask(t->blocked);
+    while (t->held && !t->pending) { /* came while another one was queued; see on_async */
+        int signo = __builtin_ctzll(t->held) + 1;
+        t->held &= t->held - 1;
+        raw2(SYS_kill, raw0(SYS_getpid), signo);
+    }
 }
 
 int64_t rec_rt_sigprocmask(struct task *t, struct sys_call *c)
@@ -362,7 +368,25 @@ static void publish_signal(struct task *t, uint16_t flags, int signo, const uint
     event_publish(t, &head);
 }
 
-/* Delivers to the handler or dies. `force`: a fault; blocked or ignored means the default action. */
+static bool stops_by_default(int signo)
+{
+    return signo == SIGTSTP || signo == SIGTTIN || signo == SIGTTOU;
+}
+
+/*
+ * The guest stopped handling the signal after it was queued (exec, sigaction), and would not die of it: nothing happened.
+ * The budget that was spent for it is given back as a replay, which was not preempted here, has it.
+ */
+static void drop(struct task *t, int signo, uint64_t saved_mask)
+{
+    t->budget = BUDGET_FULL - (int64_t)task_ticks(t);
+    t->tick_base = BUDGET_FULL;
+    set_blocked(t, saved_mask);
+    if (actions[signo].handler == 0 && stops_by_default(signo))
+        raw2(SYS_kill, raw0(SYS_getpid), signo);
+}
+
+/* Delivers to the handler or dies. A fault that is blocked or ignored means the default action. */
 static void deliver(struct task *t, const uint8_t siginfo[128], uint64_t saved_mask, uint16_t flags)
 {
     int signo;
@@ -374,10 +398,10 @@ static void deliver(struct task *t, const uint8_t siginfo[128], uint64_t saved_m
     LOG(signal, "signal %d at %lx, handler %lx, flags %x, ticks %lu", signo, (unsigned long)pc, (unsigned long)a->handler,
         flags, (unsigned long)task_ticks(t));
     t->temp_mask_set = false;
-    bool dies = a->handler == 0 || (fault && (a->handler == 1 || (t->blocked & bit(signo))));
+    bool dies = fault ? a->handler <= 1 || (t->blocked & bit(signo)) : a->handler == 0 && dies_by_default(signo);
     struct action action = *a;
-    if (!dies && a->handler == 1) { /* ignored since it was queued */
-        set_blocked(t, saved_mask);
+    if (!dies && a->handler <= 1) {
+        drop(t, signo, saved_mask);
         return;
     }
     if (!dies && !push_frame(t, signo, &action, siginfo, saved_mask, fault)) {
@@ -466,8 +490,8 @@ void signals_die(int signo)
     struct action a = {0};
     raw4(SYS_rt_sigaction, signo, &a, 0, 8);
     raw2(SYS_kill, raw0(SYS_getpid), signo);
-    uint64_t nothing = 0;
-    raw4(SYS_rt_sigprocmask, SIG_SETMASK, &nothing, 0, 8);
+    uint64_t others = ~bit(signo);
+    raw4(SYS_rt_sigprocmask, SIG_SETMASK, &others, 0, 8);
     for (;;)
         raw2(SYS_kill, raw0(SYS_getpid), SIGKILL);
 }

@@ -76,6 +76,13 @@ static void nondet(struct insn *in, enum trace_insn which)
     in->nondet = which;
 }
 
+static bool loads_gs(const ZydisDecodedInstruction *z)
+{
+    if (z->opcode_map == ZYDIS_OPCODE_MAP_0F)
+        return z->opcode == 0xa9; /* pop gs */
+    return z->opcode_map == ZYDIS_OPCODE_MAP_DEFAULT && z->opcode == 0x8e && z->raw.modrm.reg == 5;
+}
+
 static void classify(struct insn *in)
 {
     const ZydisDecodedInstruction *z = &in->z;
@@ -109,8 +116,19 @@ static void classify(struct insn *in)
     case ZYDIS_MNEMONIC_XGETBV:
         nondet(in, INSN_XGETBV);
         break;
-    case ZYDIS_MNEMONIC_INT:
-        refuse(in, "software interrupt (int n; a 32-bit system call?)");
+    case ZYDIS_MNEMONIC_INT: /* others fault as they do alone */
+        if (z->raw.imm[0].value.u == 0x80)
+            refuse(in, "int 0x80, a 32-bit system call");
+        break;
+    case ZYDIS_MNEMONIC_LGS:
+        refuse(in, "load of the gs selector");
+        break;
+    case ZYDIS_MNEMONIC_MOV:
+    case ZYDIS_MNEMONIC_POP:
+        if (loads_gs(z))
+            refuse(in, "load of the gs selector");
+        else if (z->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS)
+            refuse(in, "memory access through gs");
         break;
     case ZYDIS_MNEMONIC_SYSENTER:
         refuse(in, "sysenter");
@@ -129,16 +147,40 @@ static void classify(struct insn *in)
     }
 }
 
+/*
+ * Copies code; a mapped page may still be unreadable (a file that ends before it). Returns the bytes copied. The page
+ * that was read last is read without ado until decode_restart.
+ */
+static uint64_t readable_page;
+
+void decode_restart(void)
+{
+    readable_page = 0;
+}
+
+static uint64_t fetch(uint8_t *to, uint64_t pc, uint64_t n)
+{
+    if (PAGE_DOWN(pc) == readable_page && PAGE_DOWN(pc + n - 1) == readable_page) {
+        memcpy(to, (const void *)pc, n);
+        return n;
+    }
+    n -= safe_copy(to, (const void *)pc, n);
+    if (n)
+        readable_page = PAGE_DOWN(pc);
+    return n;
+}
+
 int decode_insn(struct insn *in, uint64_t pc, uint64_t room)
 {
     in->pc = pc;
-    uint64_t n = room < sizeof in->bytes ? room : sizeof in->bytes;
-    memcpy(in->bytes, (const void *)pc, n);
+    in->too_long = false;
+    uint64_t n = fetch(in->bytes, pc, room < sizeof in->bytes ? room : sizeof in->bytes);
     ZyanStatus status = ZydisDecoderDecodeInstruction(&decoder, NULL, in->bytes, n, &in->z);
     if (ZYAN_FAILED(status)) {
         if (status == ZYDIS_STATUS_NO_MORE_DATA && n < 15)
             return -1;
         in->kind = INSN_INVALID;
+        in->too_long = status == ZYDIS_STATUS_INSTRUCTION_TOO_LONG || (status == ZYDIS_STATUS_NO_MORE_DATA && n >= 15);
         in->length = 1;
         in->rip_relative = false;
         return 0;
@@ -221,5 +263,6 @@ static bool flags_live(uint64_t pc, uint32_t unknown, int depth)
 
 bool decode_flags_live(uint64_t pc)
 {
+    decode_restart();
     return flags_live(pc, FLAGS_ALL, LIVE_DEPTH);
 }

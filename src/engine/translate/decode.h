@@ -35,6 +35,7 @@ struct insn {
     bool rip_relative;
     uint64_t address; /* rip_relative: the operand's address */
     const char *refused;
+    bool too_long; /* INVALID: more than 15 bytes */
 };
 
 enum { FLAGS_ALL = 0x8d5 }; /* CF PF AF ZF SF OF */
@@ -52,6 +53,9 @@ int decode_operands(const struct insn *in, ZydisDecodedOperand ops[ZYDIS_MAX_OPE
 
 /* True when some of the arithmetic flags may be read before they are written, from guest pc on. Conservative. */
 bool decode_flags_live(uint64_t pc);
+
+/* Guest memory may have changed since: forgets which page was found readable. */
+void decode_restart(void);
 
 /* Bytes of executable guest memory from pc on; 0 when pc may not be executed. */
 uint64_t decode_room(uint64_t pc);

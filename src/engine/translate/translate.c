@@ -318,7 +318,8 @@ static uint8_t emit_insn(struct xlate *x)
         emit_leave(x, TASK_STUB_INSN, in->pc, x->b->number);
         return 0;
     case INSN_INVALID:
-        emit_bytes(&x->c, "\x0f\x0b\x0f\x0b\x0f\x0b", 6); /* SIGILL here; room for a jump if the block dies */
+        /* SIGILL or, for one that is too long, SIGSEGV here; with room for a jump if the block dies */
+        emit_bytes(&x->c, in->too_long ? "\xf4\xf4\xf4\xf4\xf4\xf4" : "\x0f\x0b\x0f\x0b\x0f\x0b", 6);
         return 0;
     }
     return 0;
@@ -543,20 +544,31 @@ uint8_t *translate_steps(uint64_t pc, uint32_t limit)
 
 /* ---- back to guest state ---- */
 
-int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64_t *gprs)
+uint32_t translate_index(uint64_t host_pc)
+{
+    const struct code_range *r = cache_range(host_pc);
+    uint64_t offset = host_pc - (uintptr_t)r->block->body;
+    uint32_t i = 0;
+    while (i + 1u < r->block->ninsns && r->block->places[i + 1].offset <= offset)
+        i++;
+    return i;
+}
+
+int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64_t *gprs, unsigned *length)
 {
     const struct code_range *r = cache_range(host_pc);
     if (!r)
         return -1;
     const struct block *b = r->block;
     *guest_pc = b->pc;
+    *length = b->places[0].length;
     if (r->entry != ENTRY_KINDS)
         return 0;
-    uint64_t offset = host_pc - (uintptr_t)b->body;
-    uint32_t i = 0;
-    while (i + 1u < b->ninsns && b->places[i + 1].offset <= offset)
-        *guest_pc += b->places[i++].length;
-    uint8_t spilled = b->places[i].spilled;
+    uint32_t index = translate_index(host_pc);
+    for (uint32_t i = 0; i < index; i++)
+        *guest_pc += b->places[i].length;
+    *length = b->places[index].length;
+    uint8_t spilled = b->places[index].spilled;
     if (spilled & SPILL_IN_RCX)
         gprs[GPR_RCX] = t->spill_rcx;
     if (spilled & SPILL_IN_RAX)

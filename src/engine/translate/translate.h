@@ -31,9 +31,12 @@ uint8_t *translate_follow_link(struct task *t, uint32_t link_number, uint64_t *p
 
 /*
  * Maps a host pc inside the cache, where the guest was interrupted by a fault, to the guest pc of the instruction and
- * restores into regs[] (gprs as the host had them) registers held in slots. Returns 0, or -1 when it is in no block.
+ * restores into gprs (as the host had them) registers held in slots; *length is the instruction's. Returns 0, or -1
+ * when it is in no block.
  */
-int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64_t *gprs);
+int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64_t *gprs, unsigned *length);
+/* Index in its block of the instruction at a host pc that translate_state knows. */
+uint32_t translate_index(uint64_t host_pc);
 
 /* The guest instruction at pc runs alone in a block that does not watch its own page (it writes to it). */
 uint8_t *translate_alone(uint64_t pc);
