@@ -10,6 +10,8 @@
  * line before it, cut to 8 bytes). A line that does not check is ignored: two stores may append at the same
  * time, and either may be killed.
  *
+ * HOME is the trace home; where there is none that can be written, the trace's own directory.
+ *
  * A file is recognised by its identity only when nothing could have changed it without changing its ctime:
  * its ctime was older than 2 seconds at capture, and nobody had it open for writing (a shared writable
  * mapping changes a dirty page again without touching the ctime). Whoever owns a file can be asked that
