@@ -221,6 +221,27 @@ static bool writes_maybe(const struct insn *in)
     }
 }
 
+/*
+ * Flags that the instruction certainly writes. What the manuals leave undefined, processors often leave alone, and then
+ * an earlier value shows through; only that logic operations clear AF holds for all of them.
+ */
+static uint32_t flags_written(const struct insn *in)
+{
+    const ZydisAccessedFlags *f = in->z.cpu_flags;
+    if (!f || writes_maybe(in))
+        return 0;
+    uint32_t written = f->modified | f->set_0 | f->set_1;
+    switch (in->z.mnemonic) {
+    case ZYDIS_MNEMONIC_AND:
+    case ZYDIS_MNEMONIC_OR:
+    case ZYDIS_MNEMONIC_XOR:
+    case ZYDIS_MNEMONIC_TEST:
+        return written | f->undefined;
+    default:
+        return written & ~f->undefined;
+    }
+}
+
 enum { LIVE_DEPTH = 4, LIVE_INSNS = 24 };
 
 static bool flags_live(uint64_t pc, uint32_t unknown, int depth)
@@ -235,8 +256,7 @@ static bool flags_live(uint64_t pc, uint32_t unknown, int depth)
         const ZydisAccessedFlags *f = in.z.cpu_flags;
         if (f && (f->tested & unknown))
             return true;
-        if (f && !writes_maybe(&in))
-            unknown &= ~(f->modified | f->set_0 | f->set_1 | f->undefined);
+        unknown &= ~flags_written(&in);
         pc += in.length;
         room -= in.length;
         switch (in.kind) {
