@@ -17,6 +17,7 @@
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
 #include "engine/translate/decode.h"
+#include "engine/translate/instrument.h"
 #include "engine/translate/translate.h"
 #include "engine/translate/watch.h"
 
@@ -87,6 +88,8 @@ void exit_fault(struct task *t)
         t->resume = (uint64_t)(uintptr_t)code;
         return;
     }
+    if (translate_options.instrument)
+        instrument_fault(t);
     deliver_fault(t);
     dispatch_resume(t);
 }

@@ -26,6 +26,7 @@
 #include "engine/kernel/memory.h"
 #include "engine/kernel/pagediff.h"
 #include "engine/load/space.h"
+#include "engine/translate/cache.h"
 
 struct changed_range {
     uint64_t addr, len;
@@ -299,6 +300,8 @@ static _Noreturn void do_exit(struct task *t, struct sys_call *c)
     int status = (int)c->args[0] & 0xff;
     struct event_head head = {EV_EXIT, 0, (uint16_t)c->nr, t->call_pc, status, engine.ring->call.hash, NULL, 0};
     event_publish(t, &head);
+    LOG(xlate, "%lu blocks of %lu instructions translated, %lu links, %lu link exits, %lu indirect misses", cache_stats.blocks,
+        cache_stats.insns, cache_stats.links, cache_stats.exits, cache_stats.misses);
     event_end(END_EXIT, status, NULL);
     process_leaving();
     for (;;)

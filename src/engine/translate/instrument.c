@@ -19,6 +19,7 @@
 #include "engine/core/engine.h"
 #include "engine/core/stop.h"
 #include "engine/translate/decode.h"
+#include "engine/translate/translate.h"
 
 enum { BLOCK_WORDS_MAX = 1 + BLOCK_INSNS_MAX * 10 };
 
@@ -222,6 +223,29 @@ static bool is_string(const struct insn *in)
     }
 }
 
+/* Bytes of the elements of a masked store; 0 for other instructions. */
+static uint32_t masked_element(const struct insn *in)
+{
+    switch (in->z.mnemonic) {
+    case ZYDIS_MNEMONIC_VMASKMOVPS:
+    case ZYDIS_MNEMONIC_VPMASKMOVD:
+        return 4;
+    case ZYDIS_MNEMONIC_VMASKMOVPD:
+    case ZYDIS_MNEMONIC_VPMASKMOVQ:
+        return 8;
+    case ZYDIS_MNEMONIC_MASKMOVDQU:
+    case ZYDIS_MNEMONIC_VMASKMOVDQU:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static bool is_rep(const struct insn *in)
+{
+    return in->z.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE);
+}
+
 static bool is_bit_store(const struct insn *in)
 {
     return in->z.mnemonic == ZYDIS_MNEMONIC_BTS || in->z.mnemonic == ZYDIS_MNEMONIC_BTR || in->z.mnemonic == ZYDIS_MNEMONIC_BTC;
@@ -241,8 +265,12 @@ bool instrument_before(struct code *c, const struct insn *in, struct write_site 
         if (in->kind != INSN_PLAIN)
             site->size = 8;
     } else if (is_string(in)) {
-        site->kind = in->z.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE) ? SITE_REP : SITE_PLAIN;
+        site->kind = is_rep(in) ? SITE_REP : SITE_PLAIN;
         emit_store_slot(c, TASK_EA, GPR_RDI);
+    } else if (masked_element(in)) {
+        site->kind = SITE_MASK;
+        site->pc = in->pc;
+        emit_address(c, in, o);
     } else if (is_bit_store(in) && ops[1].type == ZYDIS_OPERAND_TYPE_REGISTER) {
         site->size = 1;
         emit_bit_address(c, in, o, &ops[1]);
@@ -280,7 +308,7 @@ static void emit_copy_value(struct code *c, uint32_t size)
 static void emit_log_by_host(struct code *c, const struct write_site *site, uint32_t index)
 {
     emit_set_slot(c, TASK_EXIT_SITE, (uint64_t)site->kind << 24 | index);
-    emit_set_slot(c, TASK_EA + 8, site->size);
+    emit_set_slot(c, TASK_EA + 8, site->kind == SITE_MASK ? site->pc : site->size);
     /* the code address after this: set_slot of a small constant is 13 bytes, the jump 8 */
     emit_set_slot(c, TASK_EXIT_PC, (uint64_t)(uintptr_t)c->p + 13 + 8);
     emit_jmp_slot(c, TASK_STUB_LOG_STORE);
@@ -292,7 +320,7 @@ void instrument_after(struct code *c, const struct write_site *site, uint32_t in
     if (site->kind == SITE_PUSH)
         emit_store_slot(c, TASK_EA, GPR_RSP);
     bool simple = size == 1 || size == 2 || size == 4 || (size && size <= 64 && size % 8 == 0);
-    if (site->kind == SITE_REP || !simple) {
+    if (site->kind == SITE_REP || site->kind == SITE_MASK || !simple) {
         emit_log_by_host(c, site, index);
         return;
     }
@@ -316,20 +344,67 @@ void exit_log_full(struct task *t)
     t->resume = (uint64_t)(uintptr_t)cache_block_by_number((uint32_t)t->exit_site)->entries[ENTRY_PLAIN];
 }
 
+/* A rep store of elements of `size` bytes went from `address` to rdi. */
+static void log_rep(struct task *t, uint32_t index, uint64_t address, uint64_t size)
+{
+    uint64_t end = t->regs.gpr[GPR_RDI];
+    if (end < address) /* downwards: rdi stands one element below the lowest one stored */
+        stop_log_range(t, index, end + size, address - end);
+    else
+        stop_log_range(t, index, address, end - address);
+}
+
+/* The 32 bytes of a vector register in the saved state; parts in their initial state are zero. */
+static void read_vector(const struct task *t, unsigned number, uint8_t value[32])
+{
+    uint64_t present;
+    memset(value, 0, 32);
+    memcpy(&present, t->xsave + 512, 8);
+    if (present & 2)
+        memcpy(value, t->xsave + 160 + 16 * number, 16);
+    if (present & 4)
+        memcpy(value + 16, t->xsave + 576 + 16 * number, 16);
+}
+
+/* Logs each run of elements whose mask has its top bit set. */
+static void log_masked(struct task *t, uint32_t index, uint64_t address, uint64_t pc)
+{
+    struct insn in;
+    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
+    uint8_t mask[32];
+    if (decode_insn(&in, pc, decode_room(pc)) || decode_operands(&in, ops) < 2)
+        BUG("the masked store at 0x%lx vanished", (unsigned long)pc);
+    uint32_t element = masked_element(&in), total = ops[1].size / 8u;
+    read_vector(t, (unsigned)ZydisRegisterGetId(ops[1].reg.value), mask);
+    for (uint32_t from = 0, to; from < total; from = to + element) {
+        for (to = from; to < total && (mask[to + element - 1] & 0x80);)
+            to += element;
+        if (to > from)
+            stop_log_range(t, index, address + from, to - from);
+    }
+}
+
+void instrument_fault(struct task *t)
+{
+    struct insn in;
+    uint64_t pc = t->regs.rip;
+    if (decode_insn(&in, pc, decode_room(pc)) || in.kind != INSN_PLAIN || !is_string(&in) || !is_rep(&in))
+        return;
+    log_rep(t, translate_index(t->fault.host_pc), t->effective[0], in.z.opcode & 1 ? in.z.operand_width / 8u : 1);
+}
+
 void exit_log_store(struct task *t)
 {
-    uint64_t address = t->effective[0], size = t->effective[1];
     uint32_t index = (uint32_t)t->exit_site & 0xffffff;
-    if (t->exit_site >> 24 == SITE_REP) {
-        uint64_t end = t->regs.gpr[GPR_RDI];
-        if (end < address) { /* downwards: rdi stands one element below the lowest one stored */
-            uint64_t low = end + size;
-            size = address + size - low;
-            address = low;
-        } else {
-            size = end - address;
-        }
+    switch (t->exit_site >> 24) {
+    case SITE_REP:
+        log_rep(t, index, t->effective[0], t->effective[1]);
+        break;
+    case SITE_MASK:
+        log_masked(t, index, t->effective[0], t->effective[1]);
+        break;
+    default:
+        stop_log_range(t, index, t->effective[0], t->effective[1]);
     }
-    stop_log_range(t, index, address, size);
     t->resume = t->exit_pc;
 }

@@ -22,8 +22,14 @@ enum { XSAVE_BYTES = 832 };
 
 /* The store of one instruction. Its address is in TASK_EA when it has run. */
 struct write_site {
-    enum { SITE_PLAIN, SITE_PUSH /* at rsp afterwards */, SITE_REP /* from TASK_EA to rdi */ } kind;
+    enum {
+        SITE_PLAIN,
+        SITE_PUSH, /* at rsp afterwards */
+        SITE_REP,  /* from TASK_EA to rdi */
+        SITE_MASK, /* elements that a vector register selects */
+    } kind;
     uint32_t size; /* bytes; SITE_REP: of one element */
+    uint64_t pc;   /* SITE_MASK */
 };
 
 /* Maps the log. The translator must start afresh (cache_flush) with translate_options.instrument set. */
@@ -35,6 +41,8 @@ void instrument_counted(struct code *c);
 /* Emits what saves the address that `in` will write. False when it writes no memory. */
 bool instrument_before(struct code *c, const struct insn *in, struct write_site *site);
 void instrument_after(struct code *c, const struct write_site *site, uint32_t index);
+/* The instruction at the guest's pc faulted: what a rep store did before that is logged. */
+void instrument_fault(struct task *t);
 /* Tells the builder about a new block. */
 void instrument_describe(const struct block *b);
 
