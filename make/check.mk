@@ -49,10 +49,10 @@ fuzz: all unit
 FORMATTED = $(wildcard src/*/*.[ch] src/*/*/*.[ch] include/clio/*.h tests/*/*.[ch] tests/*/*/*.[ch] bench/*.c demo/*.c)
 
 format:
-	clang-format --dry-run -Werror $(FORMATTED)
+	@clang-format --dry-run -Werror $(FORMATTED)
 
 tidy:
-	clang-tidy --quiet --warnings-as-errors='*' --checks='-*,bugprone-sizeof*,bugprone-suspicious-mem*,bugprone-suspicious-string*,clang-analyzer-core*,clang-analyzer-unix*,-clang-analyzer-core.FixedAddressDereference' \
-		$(sort $(CLIO_SRC) $(STORE_SRC)) -- -std=gnu11 -D_GNU_SOURCE -Isrc -Iinclude
+	@printf "%s\n" $(sort $(CLIO_SRC) $(STORE_SRC)) | xargs -P 2 -I {} clang-tidy --quiet --warnings-as-errors='*' --checks='-*,bugprone-sizeof*,bugprone-suspicious-mem*,bugprone-suspicious-string*,clang-analyzer-core*,clang-analyzer-unix*,-clang-analyzer-core.FixedAddressDereference' \
+		{} -- -std=gnu11 -D_GNU_SOURCE -Isrc -Iinclude
 
 .PHONY: unit check test san soak fuzz format tidy

@@ -22,18 +22,19 @@ while [ $i -lt 100000 ]; do
 done
 W
 
-processes_of() { # processes_of MARK EXE: numbers of processes of one round whose program is EXE
+processes_of() { # processes_of MARK [EXE]: numbers of the processes of one round, whose program is EXE
     local p
-    for p in /proc/[0-9]*; do
-        [ "$(readlink "$p/exe" 2>/dev/null | sed 's|.*/||; s| (deleted)||')" = "$2" ] || continue
-        grep -qzFx "CLIO_KILL_ROUND=$1" "$p/environ" 2>/dev/null && echo "${p#/proc/}"
+    for p in $(grep -lzFx "CLIO_KILL_ROUND=$1" /proc/[0-9]*/environ 2>/dev/null); do
+        p=${p%/environ}
+        [ $# = 1 ] || case $(readlink "$p/exe" 2>/dev/null) in */"$2" | */"$2 (deleted)") ;; *) continue ;; esac
+        echo "${p#/proc/}"
     done
 }
 
 gone() { # gone MARK SECONDS: nothing of the round runs any more
     local i
     for ((i = 0; i < $2 * 20; i++)); do
-        [ -z "$(processes_of "$1" clio-engine)$(processes_of "$1" clio-store)$(processes_of "$1" clio)" ] && return 0
+        [ -z "$(processes_of "$1")" ] && return 0
         sleep 0.05
     done
     return 1
@@ -65,8 +66,8 @@ one_round() { # one_round NUMBER
     wait $recorder 2>/dev/null
     status=$?
     if ! gone "$mark" 10; then
-        echo "round $n (subset $subset, status $status): left behind: $(processes_of "$mark" clio-engine) $(processes_of "$mark" clio-store)"
-        for p in $(processes_of "$mark" clio-engine) $(processes_of "$mark" clio-store); do kill -KILL "$p"; done
+        echo "round $n (subset $subset, status $status): left behind: $(processes_of "$mark")"
+        for p in $(processes_of "$mark"); do kill -KILL "$p"; done
         return 1
     fi
     if [ ! -e "k$n" ]; then
@@ -146,4 +147,5 @@ check "a recording survives its store's death, three times" test $? = 5 -a "$(wc
 unset CLIO_KILL_ROUND
 "$CLIO" replay -a again.trace >again.out2 2>again.err2
 check "and replays whole" test $? = 0 && check "every line" same_file again.out again.out2
-check "and verifies" "$CLIO" verify again.trace >verify.out 2>&1
+"$CLIO" verify again.trace >verify.out 2>&1
+check "and verifies" test $? = 0

@@ -74,9 +74,9 @@ static void spawns(void)
        "posix_spawn of nothing");
     is(posix_spawn(&pid, "/etc/passwd", NULL, NULL, none, environ), EACCES,
        "posix_spawn of a file without permission");
-    is(posix_spawn(&pid, "/bin/sh", NULL, NULL, echo, environ), 0, "posix_spawn");
-    int status;
+    int status, error = posix_spawn(&pid, "/bin/sh", NULL, NULL, echo, environ);
     waitpid(pid, &status, 0);
+    is(error, 0, "posix_spawn");
     is(WEXITSTATUS(status), 9, "its status");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
