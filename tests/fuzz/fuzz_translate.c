@@ -1355,7 +1355,7 @@ static struct check {
 
 struct answer {
     uint64_t address, length;
-    bool map; /* the mapping is what set the bytes: to zero */
+    bool map; /* the mapping is what set the bytes, or it is older than the chronicle: they are zero */
     char value[1024];
 };
 
@@ -1399,7 +1399,7 @@ static int check(const char *file, const char *address)
             a = (struct answer){.address = v};
         if (sscanf(line, "      \"length\": %llu", &v) == 1)
             a.length = v;
-        if (strstr(line, "      \"kind\": \"map\"")) {
+        if (strstr(line, "      \"kind\": \"map\"") || strstr(line, "      \"kind\": \"none\"")) {
             a.map = true;
             check_answer(&a, false);
         }
