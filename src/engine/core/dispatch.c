@@ -13,6 +13,7 @@
 #include "engine/core/nondet.h"
 #include "engine/core/raw.h"
 #include "engine/core/replay.h"
+#include "engine/kernel/files.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
@@ -164,20 +165,34 @@ void exit_insn(struct task *t)
 
 /* ---- system calls ---- */
 
-/* Pages with watched code would make the kernel refuse to write there. */
+/*
+ * Pages with watched code would make the kernel refuse to write there. Opens those that the call might write to, as its
+ * arguments look: behind every address, as far as the largest count could reach; all of them for vectors.
+ */
 static void open_buffers(const struct sys_call *c)
 {
-    if (!watch_count)
-        return;
+    enum { STRUCT_MAX = 4096, ELEMENT_MAX = 64, COUNT_MAX = 1 << 20 };
+    uint64_t reach = STRUCT_MAX;
     switch (c->nr) {
-    case SYS_read:
-    case SYS_pread64:
-    case SYS_recvfrom:
-        watch_open(c->args[1], c->args[1] + c->args[2]);
-        break;
-    default:
-        break;
+    case SYS_readv:
+    case SYS_preadv:
+    case SYS_preadv2:
+    case SYS_recvmsg:
+    case SYS_recvmmsg:
+    case SYS_process_vm_readv:
+        watch_open(0, GUEST_HIGH);
+        return;
     }
+    for (int i = 0; i < 6; i++) {
+        uint64_t n = (uint32_t)c->args[i];
+        if (n < COUNT_MAX)
+            n *= ELEMENT_MAX;
+        if (n > reach && n <= INT32_MAX)
+            reach = n;
+    }
+    for (int i = 0; i < 6; i++)
+        if (c->args[i] >= GUEST_LOW && c->args[i] < GUEST_HIGH)
+            watch_open(c->args[i], c->args[i] + reach);
 }
 
 static int64_t perform(struct task *t, struct sys_call *c)
@@ -185,16 +200,11 @@ static int64_t perform(struct task *t, struct sys_call *c)
     const struct sys_row *row = c->nr < sys_table_count ? &sys_table[c->nr] : NULL;
     if (row && (row->flags & SYS_TEMPMASK))
         signals_note_temp_mask(t, c);
-    open_buffers(c);
+    if (watch_count)
+        open_buffers(c);
     if (row && (row->flags & SYS_BOTH))
         return row->both(t, c);
-    int64_t result = sys_record(t, c);
-    if (result == -EFAULT && watch_count && !c->restart) {
-        watch_open(0, GUEST_HIGH);
-        t->effects.count = 0;
-        result = sys_record(t, c);
-    }
-    return result;
+    return sys_record(t, c);
 }
 
 static void record_syscall(struct task *t)
@@ -234,6 +244,14 @@ static void record_syscall(struct task *t)
         t->temp_mask_set = false;
 }
 
+static void forget_stale_code(void)
+{
+    struct files_stale stale = files_stale;
+    files_stale = (struct files_stale){0, 0};
+    if (stale.end)
+        code_invalidate(stale.start, stale.end);
+}
+
 void exit_syscall(struct task *t)
 {
     t->regs.rip = t->exit_pc;
@@ -243,6 +261,7 @@ void exit_syscall(struct task *t)
         if (!t->called)
             record_syscall(t);
         t->called = false;
+        forget_stale_code();
         if (t->pending)
             signals_deliver_queued(t, EVF_EXIT);
     }

@@ -80,6 +80,7 @@ enum vma_flag {
     VMA_DROP = 2,   /* MADV_DONTFORK: absent in a forked child */
     VMA_NOEXEC = 4, /* a file on a mount without exec: may never become executable */
     VMA_SHM = 8,    /* System V shared memory */
+    VMA_DIRTY = 16, /* a private file mapping that was writable at some time: its content may differ from the file's */
 };
 
 struct vma { /* sorted by start, never overlapping, page aligned */
@@ -88,6 +89,7 @@ struct vma { /* sorted by start, never overlapping, page aligned */
     bool shared;
     bool growsdown;              /* the stack */
     uint8_t flags;               /* enum vma_flag */
+    uint16_t object;             /* what it shows, see load/objects.h; 0: memory of its own */
     uint64_t offset;             /* in file */
     const struct file_ref *file; /* NULL: anonymous */
 };
@@ -114,7 +116,7 @@ struct vma *space_find(const struct space *s, uint64_t addr);
 bool space_allows(const struct space *s, uint64_t addr, uint64_t len, uint32_t prot);
 /*
  * Applies one change to the host's mappings and to the vmas; used by record and by replay. fd is the file for
- * MAP_OP_FILE (the guest's own when recording, the captured copy when replaying). Calls code_invalidate for executable
+ * MAP_OP_FILE (the guest's own when recording, the captured copy or -1 when replaying). Calls code_invalidate for executable
  * ranges that go away or change. Returns 0 or -errno with nothing changed.
  */
 int space_apply(struct space *s, const struct trace_map *map, const char *path, int fd);
@@ -147,6 +149,10 @@ struct sys_call { /* one system call in flight */
 void effects_grow(struct effects *e);
 /* Adds guest memory [addr, addr+len) to the event being built (t->effects). FAST. len 0 is ignored. */
 void effect_add(struct task *t, uint64_t addr, uint64_t len);
+/* The same for those pages of [addr, end) that can be read, as EFF_FILE: the file shown there has changed. FAST. */
+void effect_add_file(struct task *t, uint64_t addr, uint64_t end);
+/* Adds MAP_OP_RESIZE: the file that is the object has `size` bytes. FAST. */
+void event_resize(struct task *t, uint16_t object, uint64_t size);
 /* Adds one change of the address space to the event being built. Not FAST. path may be NULL. */
 void event_map(struct task *t, const struct trace_map *map, const char *path);
 /* A warning for people: into the trace, printed by `clio record` at the end. Each distinct text once per process. */

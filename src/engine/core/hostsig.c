@@ -152,6 +152,8 @@ static uint64_t on_fault(struct task *t, siginfo_t *info, ucontext_t *uc, uint64
             g[REG_RIP] = (greg_t)(uintptr_t)safe_copy_fault;
         return fs;
     }
+    if (info->si_signo == SIGTRAP && info->si_code == TRAP_TRACE)
+        event_unsupported("a program that single-steps itself (EFLAGS.TF)");
     if (!cache_contains(pc) || !rebuild_guest(t, info, uc, fs))
         crash_host_fault(info, uc);
     g[REG_RIP] = (greg_t)(uintptr_t)stub_fault;

@@ -68,18 +68,9 @@ void event_map(struct task *t, const struct trace_map *map, const char *path)
     uint32_t size = (uint32_t)sizeof *map + ((pathlen + 7) & ~7u);
     if (t->maps_count == 255)
         event_unsupported("one system call that changes more than 255 mappings");
-    if (t->maps_used + size > t->maps_capacity) {
-        t->maps_capacity = 2 * t->maps_capacity + size;
-        t->maps = realloc(t->maps, t->maps_capacity);
-        if (!t->maps)
-            die("out of memory");
-    }
-    struct trace_map *m = (struct trace_map *)(t->maps + t->maps_used);
-    memset(m, 0, size);
+    struct trace_map *m = event_map_room(t, size);
     *m = *map;
-    m->rec = (struct trace_record){size, REC_MAP, 0};
+    m->rec = (struct trace_record){size, REC_MAP, map->rec.flags};
     m->pathlen = (uint16_t)pathlen;
     memcpy(m + 1, path ? path : "", pathlen);
-    t->maps_used += size;
-    t->maps_count++;
 }

@@ -34,23 +34,37 @@ uint32_t regs_hash(const struct trace_regs *regs, uint64_t pc)
     return (uint32_t)(h >> 32);
 }
 
-void effect_add(struct task *t, uint64_t addr, uint64_t len)
+static inline __attribute__((always_inline)) void add(struct effects *e, uint64_t addr, uint64_t len, uint32_t flags)
 {
-    struct effects *e = &t->effects;
+    struct trace_effect *last = e->v + e->count - 1;
     if (!len)
         return;
-    if (e->count && e->v[e->count - 1].addr + e->v[e->count - 1].len == addr &&
-        e->v[e->count - 1].len + len <= UINT32_MAX) {
-        e->v[e->count - 1].len += (uint32_t)len;
+    if (e->count && last->addr + last->len == addr && last->flags == flags && last->len + len <= UINT32_MAX) {
+        last->len += (uint32_t)len;
         return;
     }
     for (; len; e->count++) {
         if (e->count == e->capacity)
             effects_grow(e);
         uint32_t n = len > (1u << 30) ? 1u << 30 : (uint32_t)len;
-        e->v[e->count] = (struct trace_effect){addr, n, 0};
+        e->v[e->count] = (struct trace_effect){addr, n, flags};
         addr += n;
         len -= n;
+    }
+}
+
+void effect_add(struct task *t, uint64_t addr, uint64_t len)
+{
+    add(&t->effects, addr, len, 0);
+}
+
+void effect_add_file(struct task *t, uint64_t addr, uint64_t end)
+{
+    for (uint64_t next; addr < end; addr = next) {
+        char byte;
+        next = PAGE_DOWN(addr) + PAGE_SIZE < end ? PAGE_DOWN(addr) + PAGE_SIZE : end;
+        if (!safe_copy(&byte, (const void *)addr, 1))
+            add(&t->effects, addr, next - addr, EFF_FILE);
     }
 }
 
@@ -65,6 +79,35 @@ void effects_grow(struct effects *e)
         __builtin_trap();
     e->v = (struct trace_effect *)p;
     e->capacity = capacity;
+}
+
+/* ---- maps ---- */
+
+struct trace_map *event_map_room(struct task *t, uint32_t size)
+{
+    uint32_t needed = t->maps_used + size;
+    if (needed > t->maps_capacity) {
+        uint32_t capacity = (uint32_t)PAGE_UP(2 * needed);
+        int64_t p = t->maps_capacity ? raw6(SYS_mremap, (uint64_t)t->maps, t->maps_capacity, capacity, 1, 0, 0)
+                                     : raw6(SYS_mmap, 0, capacity, 3, 0x22, (uint64_t)-1, 0);
+        if (p < 0)
+            __builtin_trap();
+        t->maps = (uint8_t *)p;
+        t->maps_capacity = capacity;
+    }
+    struct trace_map *m = (struct trace_map *)(t->maps + t->maps_used);
+    zero_bytes(m, size);
+    t->maps_used += size;
+    t->maps_count++;
+    return m;
+}
+
+void event_resize(struct task *t, uint16_t object, uint64_t size)
+{
+    struct trace_map *m = event_map_room(t, sizeof *m);
+    m->rec = (struct trace_record){sizeof *m, REC_MAP, object};
+    m->op = MAP_OP_RESIZE;
+    m->aux = size;
 }
 
 /* ---- room ---- */

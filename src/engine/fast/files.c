@@ -2,6 +2,7 @@
  * files.c: the descriptor bookkeeping that every read, write and close passes. FAST: see kernel/files.h.
  */
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 #include "engine/kernel/files.h"
 #include "engine/kernel/hostfd.h"
 #include "engine/kernel/limits.h"
+#include "engine/load/objects.h"
 
 /*
  * State of a descriptor, forgotten when it is closed. FILE: files_id holds the regular file or block device
@@ -117,78 +119,167 @@ static bool identify(int fd, struct file_id *id)
     return file;
 }
 
+struct files_stale files_stale;
+
+static void code_changed(uint64_t start, uint64_t end)
+{
+    if (!files_stale.end || start < files_stale.start)
+        files_stale.start = start;
+    if (end > files_stale.end)
+        files_stale.end = end;
+}
+
 /* Adds those parts of v that show bytes [from, to) of its file and can be read. */
 static void add_mapped(struct task *t, const struct vma *v, uint64_t from, uint64_t to)
 {
     uint64_t low = from > v->offset ? v->start + (from - v->offset) : v->start;
     uint64_t high = to > v->offset ? v->start + (to - v->offset) : v->start;
-    if (high > v->end || to == ~0ull)
+    if (high > v->end)
         high = v->end;
-    for (uint64_t at = low; at < high; at = PAGE_DOWN(at) + PAGE_SIZE) {
-        uint64_t end = PAGE_DOWN(at) + PAGE_SIZE < high ? PAGE_DOWN(at) + PAGE_SIZE : high;
-        char byte;
-        if (!safe_copy(&byte, (const void *)at, 1))
-            effect_add(t, at, end - at);
-    }
+    effect_add_file(t, low, high);
+    if (low < high && (v->prot & 4))
+        code_changed(low, high);
 }
+
+struct file_range {
+    uint64_t from, to;
+};
 
 /* The bytes of the file a call changed. Where the position is not an argument it is where the descriptor is.
  */
-static void written_range(const struct sys_call *c, int fd, uint64_t *from, uint64_t *to)
+static struct file_range written_range(const struct sys_call *c, int fd)
 {
-    *from = 0;
-    *to = ~0ull;
+    struct file_range all = {0, ~0ull}, nothing = {0, 0};
     switch (c->nr) {
     case SYS_pwrite64:
     case SYS_pwritev:
-        *from = c->args[3];
-        *to = *from + (uint64_t)c->result;
-        break;
+        return (struct file_range){c->args[3], c->args[3] + (uint64_t)c->result};
     case SYS_write:
     case SYS_writev: {
         int64_t position = raw3(SYS_lseek, fd, 0, SEEK_CUR);
-        if (position >= c->result) {
-            *from = (uint64_t)(position - c->result);
-            *to = (uint64_t)position;
-        }
-        break;
+        if (position < c->result)
+            return all;
+        return (struct file_range){(uint64_t)(position - c->result), (uint64_t)position};
+    }
+    case SYS_fallocate: {
+        const uint64_t in_place = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
+        if (c->args[1] & ~in_place)
+            return (struct file_range){PAGE_DOWN(c->args[2]), ~0ull};
+        return (struct file_range){c->args[2], c->args[2] + c->args[3]};
     }
     case SYS_truncate:
-    case SYS_ftruncate: /* bytes of the last page beyond the new end become zero */
-        *from = c->args[1];
-        break;
+    case SYS_ftruncate:
+    case SYS_open:
+    case SYS_openat:
+    case SYS_openat2:
+    case SYS_creat:
+        return nothing; /* beside the change of size */
     }
+    return all;
 }
 
-/* A file whose bytes [from, to) changed; they are asked for only when it is mapped. */
-static void add_file(struct task *t, const struct sys_call *c, struct file_id id, int fd)
+/* The part of v beyond the end of its file cannot be run any more. */
+static void cut_code(const struct vma *v, uint64_t size)
 {
-    uint64_t from, to;
-    bool ranged = false;
+    uint64_t left = PAGE_UP(size);
+    uint64_t low = left > v->offset ? v->start + (left - v->offset) : v->start;
+    if ((v->prot & 4) && low < v->end)
+        code_changed(low, v->end);
+}
+
+/* The object that a file is, or 0 when nothing maps it. */
+static uint16_t object_mapped(const struct file_id *id)
+{
     for (uint32_t i = 0; i < engine.space.count; i++) {
         const struct vma *v = &engine.space.vmas[i];
-        if (!v->file || v->file->ino != id.ino || v->file->dev != id.dev)
-            continue;
-        if (!ranged)
-            written_range(c, fd, &from, &to);
-        ranged = true;
-        add_mapped(t, v, from, to);
+        if (v->file && objects[v->object].ino == id->ino && objects[v->object].dev == id->dev)
+            return v->object;
     }
+    return 0;
+}
+
+/*
+ * A mapped file was written to or has another size. The rest of the page that holds its old or new end is recorded
+ * with it: it becomes zero, or comes to be part of the file.
+ */
+static void file_changed(struct task *t, const struct sys_call *c, uint16_t number, int fd, uint64_t size)
+{
+    struct object *o = &objects[number];
+    struct file_range range = written_range(c, fd), end = {0, 0};
+    if (size != o->size) {
+        uint64_t edge = size < o->size ? size : o->size;
+        end = (struct file_range){edge, PAGE_UP(edge)};
+        if (size > o->size && range.from < range.to && range.from > edge)
+            range.from = edge; /* O_APPEND: the position argument did not count */
+        if (size > o->size && range.from < range.to && range.to < size)
+            range.to = size;
+        event_resize(t, number, size);
+    }
+    if (range.to > PAGE_UP(size))
+        range.to = PAGE_UP(size);
+    if (size == o->size && range.from >= range.to)
+        return;
+    o->changed = true;
+    for (uint32_t i = 0; i < engine.space.count; i++) {
+        const struct vma *v = &engine.space.vmas[i];
+        if (v->object != number)
+            continue;
+        add_mapped(t, v, end.from, end.to);
+        add_mapped(t, v, range.from, range.to);
+        if (size < o->size)
+            cut_code(v, size);
+    }
+    o->size = size;
 }
 
 void files_written(struct task *t, const struct sys_call *c, const struct sys_row *row)
 {
     struct file_id id;
+    struct stat st;
     int fd = (int)c->args[row->to_fd];
-    if (identify(fd, &id))
-        add_file(t, c, id, fd);
+    uint16_t number = identify(fd, &id) ? object_mapped(&id) : 0;
+    if (number && !raw2(SYS_fstat, fd, &st))
+        file_changed(t, c, number, fd, (uint64_t)st.st_size);
+}
+
+/* The file may have another size. */
+static void maybe_resized(struct task *t, const struct sys_call *c, const struct stat *st)
+{
+    struct file_id id = {st->st_dev, st->st_ino};
+    uint16_t number = S_ISREG(st->st_mode) ? object_mapped(&id) : 0;
+    if (number)
+        file_changed(t, c, number, -1, (uint64_t)st->st_size);
 }
 
 void after_truncate(struct task *t, struct sys_call *c)
 {
     struct stat st;
     if (!c->result && !raw2(SYS_stat, c->args[0], &st))
-        add_file(t, c, (struct file_id){st.st_dev, st.st_ino}, -1);
+        maybe_resized(t, c, &st);
+}
+
+void after_open(struct task *t, struct sys_call *c)
+{
+    struct stat st;
+    uint64_t flags = 0;
+    if (c->result < 0)
+        return;
+    switch (c->nr) {
+    case SYS_open:
+        flags = c->args[1];
+        break;
+    case SYS_openat:
+        flags = c->args[2];
+        break;
+    case SYS_openat2:
+        guest_read(&flags, c->args[2], sizeof flags);
+        break;
+    case SYS_creat:
+        flags = O_TRUNC;
+        break;
+    }
+    if ((flags & O_TRUNC) && !raw2(SYS_fstat, c->result, &st))
+        maybe_resized(t, c, &st);
 }
 
 /* ---- limits ---- */

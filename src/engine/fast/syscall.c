@@ -6,6 +6,7 @@
  */
 #include "engine/core/dispatch.h"
 #include "engine/core/event.h"
+#include "engine/kernel/files.h"
 #include "engine/kernel/table.h"
 #include "engine/translate/cache.h"
 #include "engine/translate/watch.h"
@@ -55,8 +56,8 @@ bool exit_syscall_fast(struct task *t)
     syscall_publish(t, &c, hash);
     syscall_to_regs(t, c.result);
     struct block *b = t->pending ? NULL : cache_find(t->regs.rip);
-    t->called = !b;
-    if (!b)
+    t->called = !b || files_stale.end;
+    if (t->called)
         return false;
     t->resume = (uint64_t)(uintptr_t)b->entries[ENTRY_PLAIN];
     return true;

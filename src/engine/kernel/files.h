@@ -22,9 +22,14 @@ unsigned files_output(int fd);
 void files_same(int fd, int from);
 /*
  * After a successful call of a SYS_WRITES row: when the file written to is mapped by this space, the mapped
- * part is recorded as an effect. FAST.
+ * part is recorded as an effect, and its size when that changed. FAST.
  */
 void files_written(struct task *t, const struct sys_call *c, const struct sys_row *row);
+
+/* Guest code that such a call changed, until whoever may call the translator has told it; end 0: none. */
+extern struct files_stale {
+    uint64_t start, end;
+} files_stale;
 
 /* At the start of a recording: 1 is stdout, 2 is stderr, and so are other descriptors of the same open files.
  */
@@ -38,6 +43,8 @@ void after_dup(struct task *t, struct sys_call *c);
 void after_dup2(struct task *t, struct sys_call *c);
 /* truncate has no descriptor. */
 void after_truncate(struct task *t, struct sys_call *c);
+/* O_TRUNC. */
+void after_open(struct task *t, struct sys_call *c);
 void after_fcntl(struct task *t, struct sys_call *c);
 /* Leaves hidden descriptors out of a listing of /proc/self/fd. */
 void after_getdents(struct task *t, struct sys_call *c);

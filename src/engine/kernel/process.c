@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/core/event.h"
+#include "engine/core/hostsig.h"
 #include "engine/core/raw.h"
 #include "engine/core/session.h"
 #include "engine/kernel/hostfd.h"
@@ -166,6 +167,8 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     t->tid = (int)raw0(SYS_gettid);
     t->effects.count = 0;
     t->maps_used = t->maps_count = 0;
+    t->pending = t->held = 0; /* a signal that waits is the parent's */
+    t->temp_mask_set = false;
     session_leave_ring();
     session_arm_lifeline();
     session_open_ring(number);
@@ -214,7 +217,7 @@ static int64_t fork_within_limits(struct task *t, struct sys_call *c, const stru
             vfork_pipe = hostfd_keep(pair[1]);
         }
         become_child(t, f, number, parent_event, parent);
-        raw4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+        hostsig_set_mask(t->blocked);
         published = true;
         return 0;
     }

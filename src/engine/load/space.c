@@ -242,6 +242,13 @@ static void invalidate(const struct space *s, uint64_t start, uint64_t end)
     }
 }
 
+/* From here on, pages of the mapping may differ from the file's. */
+static void mark_dirty(struct vma *v)
+{
+    if (v->file && !v->shared && (v->prot & PROT_WRITE))
+        v->flags |= VMA_DIRTY;
+}
+
 int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
 {
     uint64_t len = v->end - v->start;
@@ -251,9 +258,11 @@ int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
     int error = host_map(v, fd, host_flags);
     if (error)
         return error;
-    replace(s, v);
+    struct vma new = *v;
+    mark_dirty(&new);
+    replace(s, &new);
     if (v->prot & PROT_EXEC)
-        code_mapped(v);
+        code_mapped(&new);
     LOG(map, "map 0x%lx-0x%lx prot %u %s %s", (unsigned long)v->start, (unsigned long)v->end, v->prot,
         v->shared ? "shared" : "private", v->file ? v->file->path : "anonymous");
     return 0;
@@ -315,8 +324,10 @@ int space_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot)
         return (int)r;
     split_at(s, start);
     split_at(s, end);
-    for (uint32_t i = index_above(s, start); i < s->count && s->vmas[i].start < end; i++)
+    for (uint32_t i = index_above(s, start); i < s->count && s->vmas[i].start < end; i++) {
         s->vmas[i].prot = prot;
+        mark_dirty(&s->vmas[i]);
+    }
     for (uint32_t i = index_above(s, start); (prot & PROT_EXEC) && i < s->count && s->vmas[i].start < end;
          i++)
         code_mapped(&s->vmas[i]);

@@ -325,22 +325,6 @@ static void wipe_table(void)
         empty_slot(filled[--nfilled]);
 }
 
-/* Slots that lead to code of [start, end) in the shared cache. */
-static void wipe_table_range(uint64_t start, uint64_t end)
-{
-    uint32_t kept = 0;
-    wipe_second();
-    for (uint32_t n = 0; n < nfilled; n++) {
-        uint16_t i = filled[n];
-        const struct code_range *r = cache_range((uint64_t)(uintptr_t)indirect_table[i]);
-        if (indirect_table[i] == cache_own->miss || (r && r->block->pc >= start && r->block->pc < end))
-            empty_slot(i);
-        else
-            filled[kept++] = i;
-    }
-    nfilled = kept;
-}
-
 /* ---- links ---- */
 
 void cache_align_patch(struct code *c, unsigned ahead)
@@ -524,8 +508,7 @@ void cache_invalidate_range(uint64_t start, uint64_t end)
 {
     if (cache_own->nblocks)
         invalidate_own(start, end);
-    if (share_forget(start, end))
-        wipe_table_range(start, end);
+    share_forget(start, end);
 }
 
 bool cache_lost(uint64_t pc)

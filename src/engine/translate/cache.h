@@ -20,9 +20,8 @@
  * Behind it is a second table with another index and the whole pc in each entry (stub_miss in core/entry.S).
  *
  * Sharing. The registry says which file's content a range of slots stands for; a process that maps anything else there
- * stops sharing. Writers hold the lock (the pid of the holder, so that one that was killed is noticed); a killed
- * writer leaves nothing but unreachable code, because a block is published by the last store. Readers take no lock.
- * Branches are patched by one aligned store while others may run them, so the bytes patched never straddle a cache
+ * stops sharing. Writers hold the lock; a killed writer leaves nothing but unreachable code, because a block is
+ * published by the last store. Readers take no lock. Branches are patched by one aligned store while others may run them, so the bytes patched never straddle a cache
  * line, and shared code never points into a process's own, nor into another world (see struct cache_module).
  *
  * Everything here runs in the host with no guest code on the way (a task outside the cache re-enters by pc).
@@ -131,7 +130,6 @@ struct cache_module {
 };
 
 struct cache {
-    uint32_t lock; /* shared: pid of the writer, or 0 */
     bool shared;
     uint8_t *low, *high;  /* code range */
     uint8_t *hot, *cold;  /* free code is [hot, cold) */

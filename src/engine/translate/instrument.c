@@ -251,6 +251,15 @@ static bool is_bit_store(const struct insn *in)
     return in->z.mnemonic == ZYDIS_MNEMONIC_BTS || in->z.mnemonic == ZYDIS_MNEMONIC_BTR || in->z.mnemonic == ZYDIS_MNEMONIC_BTC;
 }
 
+bool instrument_address(struct code *c, const struct insn *in)
+{
+    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
+    const ZydisDecodedOperand *o = written_memory(ops, decode_operands(in, ops));
+    if (o)
+        emit_address(c, in, o);
+    return o;
+}
+
 bool instrument_before(struct code *c, const struct insn *in, struct write_site *site)
 {
     ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];

@@ -38,6 +38,8 @@ void instrument_begin(struct task *t);
 void instrument_block(struct code *c, struct block *b);
 /* In a counted entry, after the count: the block's log entry will say that a tick led to it. */
 void instrument_counted(struct code *c);
+/* Emits TASK_EA := address of the memory that `in` writes; false when it writes none. */
+bool instrument_address(struct code *c, const struct insn *in);
 /* Emits what saves the address that `in` will write. False when it writes no memory. */
 bool instrument_before(struct code *c, const struct insn *in, struct write_site *site);
 void instrument_after(struct code *c, const struct write_site *site, uint32_t index);

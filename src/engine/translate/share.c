@@ -7,8 +7,7 @@
 #include "engine/translate/share.h"
 
 #include <errno.h>
-#include <sched.h>
-#include <signal.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,9 +16,11 @@
 #include "base/log.h"
 #include "engine/core/engine.h"
 #include "engine/core/raw.h"
+#include "engine/kernel/hostfd.h"
 #include "engine/translate/cache.h"
 
 static bool available;
+static int lock_handle = -1; /* the memfd, as hostfd_keep has it */
 
 static bool map_part(int fd, uint64_t at, uint64_t size, uint64_t offset, int prot)
 {
@@ -38,33 +39,39 @@ void share_init(void)
             close(fd);
         return;
     }
-    close(fd);
+    lock_handle = hostfd_keep(fd);
+    if (lock_handle < 0) {
+        close(fd);
+        return;
+    }
     cache_shared->shared = true;
     cache_start(cache_shared, SHARED_CODE_LOW, SHARED_CODE_HIGH);
     available = cache_active.on = true;
 }
 
-/* ---- the lock ---- */
+/* ---- the lock: a POSIX file lock, which the kernel lets go when its holder dies, in whatever namespace ---- */
+
+static void set_lock(short type)
+{
+    const struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    int64_t error;
+    do
+        error = raw3(SYS_fcntl, hostfd(lock_handle), F_SETLKW, &lock);
+    while (error == -EINTR);
+    if (error)
+        BUG("the shared code cache cannot be locked: error %d", (int)-error);
+}
 
 void cache_lock(struct cache *c)
 {
-    if (!c->shared)
-        return;
-    uint32_t me = (uint32_t)raw0(SYS_getpid), holder = 0;
-    for (unsigned tries = 1; !__atomic_compare_exchange_n(&c->lock, &holder, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED); tries++) {
-        if (tries % 64 == 0 && raw2(SYS_kill, holder, 0) == -ESRCH)
-            __atomic_compare_exchange_n(&c->lock, &holder, 0, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-        if (tries % 16 == 0)
-            sched_yield();
-        __builtin_ia32_pause();
-        holder = 0;
-    }
+    if (c->shared)
+        set_lock(F_WRLCK);
 }
 
 void cache_unlock(struct cache *c)
 {
     if (c->shared)
-        __atomic_store_n(&c->lock, 0, __ATOMIC_RELEASE);
+        set_lock(F_UNLCK);
 }
 
 /* ---- which code is shared ---- */
@@ -98,7 +105,7 @@ static bool is_zero(const uint8_t hash[32])
 /* A file's unchanging code at its slot or at a fixed address below. */
 static bool shareable(const struct vma *v)
 {
-    return v->file && !v->shared && !(v->prot & PROT_WRITE) && v->end <= SLOTS_HIGH && !is_zero(v->file->hash);
+    return v->file && !v->shared && !(v->prot & PROT_WRITE) && !(v->flags & VMA_DIRTY) && v->end <= SLOTS_HIGH && !is_zero(v->file->hash);
 }
 
 enum claim { CLAIM_NONE, CLAIM_OURS, CLAIM_OTHER };
@@ -159,23 +166,17 @@ void code_mapped(const struct vma *v)
     cache_active.count++;
 }
 
-bool share_forget(uint64_t start, uint64_t end)
+/*
+ * Inline caches of other modules may lead into code that goes away, and what comes back may have been changed: a process
+ * whose shared code changes in any way shares no longer. (exec starts afresh: cache_exec comes before.)
+ */
+void share_forget(uint64_t start, uint64_t end)
 {
-    bool any = false;
-    for (uint32_t i = 0; i < cache_active.count;) {
-        uint64_t low = cache_active.range[i].start, high = cache_active.range[i].end;
-        if (low >= end || start >= high) {
-            i++;
-            continue;
+    for (uint32_t i = 0; i < cache_active.count; i++)
+        if (cache_active.range[i].start < end && start < cache_active.range[i].end) {
+            cache_unshare("code of a file changed or went away");
+            return;
         }
-        if (low < start || high > end) {
-            cache_unshare("a part of a file's code changed");
-            return false;
-        }
-        cache_active.range[i] = cache_active.range[--cache_active.count];
-        any = true;
-    }
-    return any;
 }
 
 void cache_exec(void)

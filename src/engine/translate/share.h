@@ -9,8 +9,8 @@ struct cache;
 
 /* Maps the memory of the shared cache, which children inherit. Without it, everything is a process's own. */
 void share_init(void);
-/* Code of [start, end) changed or went away. True when this process took any of it from the shared cache. */
-bool share_forget(uint64_t start, uint64_t end);
+/* Code of [start, end) changed or went away. */
+void share_forget(uint64_t start, uint64_t end);
 /* A fresh, empty cache over a code range (cache.c). */
 void cache_start(struct cache *c, uint64_t low, uint64_t high);
 

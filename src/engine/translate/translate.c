@@ -158,8 +158,48 @@ static uint8_t emit_through_scratch(struct code *c, const struct insn *in)
     return (uint8_t)(SPILL_IN_RAX | scratch);
 }
 
+/* Offset and size of the last x87 instruction's address in what the instruction stores; 0 for others. */
+static unsigned stored_x87_pc(const struct insn *in, unsigned *size)
+{
+    *size = 4;
+    switch (in->z.mnemonic) {
+    case ZYDIS_MNEMONIC_FNSTENV:
+    case ZYDIS_MNEMONIC_FNSAVE:
+        return 12;
+    case ZYDIS_MNEMONIC_FXSAVE64:
+        *size = 8;
+        return 8;
+    case ZYDIS_MNEMONIC_FXSAVE:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+/* The processor stores an address in the code cache, which says nothing and differs from run to run: it becomes 0. */
+static void emit_clear_x87_pc(struct code *c, unsigned offset, unsigned size)
+{
+    emit_store_slot(c, TASK_LOG_SPILL, GPR_RCX);
+    emit_load_slot(c, GPR_RCX, TASK_EA);
+    if (size == 8)
+        emit8(c, 0x48);
+    emit_bytes(c, "\xc7\x41", 2); /* mov [rcx + offset], 0 */
+    emit8(c, offset);
+    emit32(c, 0);
+    emit_load_slot(c, GPR_RCX, TASK_LOG_SPILL);
+}
+
 static uint8_t emit_plain(struct code *c, const struct insn *in)
 {
+    unsigned size, offset = stored_x87_pc(in, &size);
+    if (offset && instrument_address(c, in)) {
+        if (in->rip_relative && !reaches(c, in->address))
+            emit_through_scratch(c, in);
+        else
+            emit_copy(c, in);
+        emit_clear_x87_pc(c, offset, size);
+        return 0;
+    }
     if (in->rip_relative && !reaches(c, in->address))
         return emit_through_scratch(c, in);
     emit_copy(c, in);

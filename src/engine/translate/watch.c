@@ -43,18 +43,13 @@ static void watch_page(uint64_t page, uint64_t code)
     LOG(xlate, "watching page %lx for code at %lx", (unsigned long)page, (unsigned long)code);
 }
 
-static bool same_file(const struct vma *a, const struct vma *b)
-{
-    return a->file == b->file || (a->file && b->file && a->file->dev == b->file->dev && a->file->ino == b->file->ino);
-}
-
 /* Writable views, elsewhere in this space, of the shared memory that the code page shows. */
 static void watch_views(const struct vma *code_vma, uint64_t code)
 {
     uint64_t offset = code - code_vma->start + code_vma->offset;
     for (uint32_t i = 0; i < engine.space.count; i++) {
         const struct vma *v = &engine.space.vmas[i];
-        if (!v->shared || !v->file || !(v->prot & PROT_WRITE) || !same_file(v, code_vma) || offset < v->offset ||
+        if (!v->shared || v->object != code_vma->object || !(v->prot & PROT_WRITE) || offset < v->offset ||
             offset - v->offset >= v->end - v->start)
             continue;
         watch_page(v->start + (offset - v->offset), code);
@@ -67,7 +62,7 @@ void watch_code(uint64_t start, uint64_t end)
         const struct vma *v = space_find(&engine.space, page);
         if (v && (v->prot & PROT_WRITE))
             watch_page(page, page);
-        if (v && v->shared && v->file)
+        if (v && v->object)
             watch_views(v, page);
     }
 }
