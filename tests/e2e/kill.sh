@@ -31,10 +31,11 @@ processes_of() { # processes_of MARK [EXE]: numbers of the processes of one roun
     done
 }
 
-gone() { # gone MARK SECONDS: nothing of the round runs any more
-    local i
+gone() { # gone MARK SECONDS: nothing of the round runs any more (twice in a row: an exec under way shows no mark)
+    local i calm=0
     for ((i = 0; i < $2 * 20; i++)); do
-        [ -z "$(processes_of "$1")" ] && return 0
+        if [ -z "$(processes_of "$1")" ]; then calm=$((calm + 1)); else calm=0; fi
+        [ $calm -lt 3 ] || return 0
         sleep 0.05
     done
     return 1
@@ -117,7 +118,7 @@ for sig in TERM INT HUP; do
     rm -rf s.*
     (trap - INT; exec "$CLIO" record -o s.trace -- sh -c 'trap "echo caught; exit 7" '$sig'; echo ready; while :; do sleep 0.05; done') >s.out 2>s.err &
     recorder=$!
-    for ((i = 0; i < 100; i++)); do grep -q ready s.out && break; sleep 0.05; done
+    for ((i = 0; i < 100; i++)); do grep -q ready s.out 2>/dev/null && break; sleep 0.05; done
     kill -$sig $recorder
     wait $recorder
     check "SIG$sig reaches the guest, whose status counts" test $? = 7 -a "$(tail -1 s.out)" = caught
@@ -126,7 +127,7 @@ for sig in TERM INT HUP; do
     rm -rf s.*
     (trap - INT; exec "$CLIO" record -o s.trace -- sh -c 'trap "" TERM INT HUP; echo ready; while :; do sleep 0.05; done') >s.out 2>s.err &
     recorder=$!
-    for ((i = 0; i < 100; i++)); do grep -q ready s.out && break; sleep 0.05; done
+    for ((i = 0; i < 100; i++)); do grep -q ready s.out 2>/dev/null && break; sleep 0.05; done
     kill -$sig $recorder
     wait $recorder
     check "SIG$sig ends even a guest that ignores it" test $? != 0
