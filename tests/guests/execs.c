@@ -252,7 +252,9 @@ static void self(void)
     text = contents("/proc/self/maps", &size);
     p = mapping(text, (uint64_t)small + 8, name);
     ok(p && !strcmp(p, "rw-p") && !strcmp(name, "[heap]"), "maps: heap");
-    ok(!strstr(text, "clio"), "maps: nothing of the host");
+    ok(!strstr(text, "clio-engine") && !strstr(text, "/rings/") && !strstr(text, "libZydis") &&
+           !strstr(text, "libzstd"),
+       "maps: nothing of the host");
     DIR *d = opendir("/proc/self/fd");
     int count = 0, own = dirfd(d);
     bool strange = false;
