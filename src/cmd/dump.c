@@ -50,7 +50,7 @@ static const char *insn_name(uint16_t nr)
 
 static const char *map_op_name(uint8_t op)
 {
-    static const char *const names[] = {"?", "anon", "file", "unmap", "protect", "move", "discard"};
+    static const char *const names[] = {"?", "anon", "file", "unmap", "protect", "move", "discard", "resize"};
     return op < sizeof names / sizeof *names ? names[op] : "?";
 }
 
@@ -117,6 +117,8 @@ static void text_effects(const struct trace_item *p)
             printf("=%s%s", hex(bytes, shown, text), shown < f->len ? ".." : "");
             bytes += f->len;
         }
+        if (f->flags & EFF_FILE)
+            printf(" in the file");
     }
 }
 
@@ -181,6 +183,10 @@ static void text_event(const struct line *l)
 static void text_map(const struct trace_map *m)
 {
     char file[65];
+    if (m->op == MAP_OP_RESIZE) {
+        printf("%s object %u to 0x%" PRIx64, map_op_name(m->op), m->rec.flags, m->aux);
+        return;
+    }
     printf("%s 0x%" PRIx64 "+0x%" PRIx64 " %c%c%c%c", map_op_name(m->op), m->addr, m->len,
            m->prot & PROT_READ ? 'r' : '-', m->prot & PROT_WRITE ? 'w' : '-', m->prot & PROT_EXEC ? 'x' : '-',
            m->shared ? 's' : 'p');
@@ -189,6 +195,8 @@ static void text_map(const struct trace_map *m)
     if (m->op == MAP_OP_FILE)
         printf(" offset 0x%" PRIx64 " of %.*s (%.16s)", m->offset, (int)m->pathlen, trace_map_path(m),
                hex(m->file, 32, file));
+    if (m->rec.flags)
+        printf(" object %u", m->rec.flags);
 }
 
 static void text_space(const struct trace_space *s)
@@ -287,6 +295,8 @@ static json_t *effects_json(const struct trace_item *p)
             json_object_set_new(effect, "bytes", bytes_json(bytes, f->len));
             bytes += f->len;
         }
+        if (f->flags & EFF_FILE)
+            json_object_set_new(effect, "file", json_true());
         json_array_append_new(list, effect);
     }
     return list;
@@ -375,6 +385,10 @@ static void json_map(json_t *json, const struct trace_map *m)
     json_object_set_new(json, "len", json_integer((json_int_t)m->len));
     json_object_set_new(json, "prot", json_integer(m->prot));
     json_object_set_new(json, "shared", json_boolean(m->shared));
+    if (m->rec.flags)
+        json_object_set_new(json, "object", json_integer(m->rec.flags));
+    if (m->op == MAP_OP_RESIZE)
+        json_object_set_new(json, "file_size", json_integer((json_int_t)m->aux));
     if (m->op == MAP_OP_MOVE) {
         json_object_set_new(json, "old_addr", address(m->offset));
         json_object_set_new(json, "old_len", json_integer((json_int_t)m->aux));

@@ -31,7 +31,7 @@ enum { TRACE_OPTIONAL = 0x8000 }; /* bit of `kind` */
 struct trace_record {
     uint32_t size; /* bytes, header included, multiple of 8 */
     uint16_t kind;
-    uint16_t flags; /* for EV_ kinds see enum trace_event_flag; else 0 */
+    uint16_t flags; /* for EV_ kinds see enum trace_event_flag, for REC_MAP and REC_DATA there; else 0 */
 };
 
 enum trace_kind {
@@ -100,9 +100,12 @@ struct trace_event {
 struct trace_effect {
     uint64_t addr; /* guest memory [addr, addr+len) was set by the event */
     uint32_t len;
-    uint32_t flags; /* 0, or EFF_ZERO: all bytes are zero and none are stored */
+    uint32_t flags; /* enum trace_effect_flag */
 };
-enum { EFF_ZERO = 1 };
+enum trace_effect_flag {
+    EFF_ZERO = 1, /* all bytes are zero and none are stored */
+    EFF_FILE = 2, /* not the memory was set but the file that the mapping shows; other mappings show it, too */
+};
 
 /* All guest registers, in the order of the machine's encoding. */
 struct trace_regs {
@@ -142,9 +145,23 @@ struct trace_data {
     /* (size - 8) bytes minus `flags` bytes of padding at the end: flags = 0..7 */
 };
 
-enum trace_map_op { MAP_OP_ANON = 1, MAP_OP_FILE, MAP_OP_UNMAP, MAP_OP_PROTECT, MAP_OP_MOVE, MAP_OP_DISCARD };
+enum trace_map_op {
+    MAP_OP_ANON = 1,
+    MAP_OP_FILE,
+    MAP_OP_UNMAP,
+    MAP_OP_PROTECT,
+    MAP_OP_MOVE,
+    MAP_OP_DISCARD,
+    MAP_OP_RESIZE, /* an object's file became longer or shorter */
+};
 
-/* One change of the guest's address space. Replay applies an event's maps in order, then its effects. */
+/*
+ * One change of the guest's address space. Replay applies an event's maps in order, then its effects.
+ *
+ * rec.flags of ANON, FILE and RESIZE is the number of the object: the file or shared memory that the mapping shows.
+ * Mappings of one space with the same number show the same object as long as at least one of them is there; then the
+ * number may begin to mean another. 0: shared with no other mapping.
+ */
 struct trace_map {
     struct trace_record rec;
     uint8_t op;       /* enum trace_map_op */
@@ -152,9 +169,9 @@ struct trace_map {
     uint16_t pathlen; /* bytes of the path after this struct, without terminator; padded to 8 */
     uint32_t prot;    /* ANON, FILE, PROTECT: PROT_ bits */
     uint64_t addr, len;
-    uint64_t offset;    /* FILE: offset in the file. MOVE: old address */
-    uint64_t aux;       /* MOVE: old length. FILE: size of the file at capture */
-    uint8_t file[32];   /* FILE: content hash, names files/<hex> in the trace */
+    uint64_t offset;    /* FILE, shared ANON: offset in the object. MOVE: old address */
+    uint64_t aux;       /* MOVE: old length. FILE: size of the file at capture. RESIZE: its size */
+    uint8_t file[32];   /* FILE: content hash, names files/<hex> in the trace; 0: the object as it is */
     /* char path[] */
 };
 

@@ -28,8 +28,10 @@
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
+#include "engine/load/replica.h"
 #include "engine/translate/cache.h"
 #include "engine/translate/decode.h"
+#include "engine/translate/watch.h"
 #include "trace/event_reader.h"
 #include "trace/replay_shared.h"
 
@@ -180,23 +182,28 @@ static void set_budget(struct task *t)
     stop_set_budget(t, done, next.number);
 }
 
-static const uint8_t zero_page[PAGE_SIZE];
+/* Opens files/HASH, or -errno. */
+static int open_content(const uint8_t hash[32])
+{
+    char name[4200];
+    int n = snprintf(name, sizeof name, "%s/files/", clio_source_path(source));
+    for (int i = 0; i < 32; i++)
+        n += snprintf(name + n, 3, "%02x", hash[i]);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
 
 static void apply_maps(void)
 {
+    static const uint8_t none[32];
     for (uint32_t i = 0; i < next.nmaps; i++) {
         const struct trace_map *m = next.maps[i];
-        char path[4096], name[4200];
-        int fd = -1;
+        char path[4096];
+        bool captured = m->op == MAP_OP_FILE && memcmp(m->file, none, sizeof none);
+        int fd = captured ? open_content(m->file) : -1;
         snprintf(path, sizeof path, "%.*s", (int)m->pathlen, trace_map_path(m));
-        if (m->op == MAP_OP_FILE) {
-            int n = snprintf(name, sizeof name, "%s/files/", clio_source_path(source));
-            for (int j = 0; j < 32; j++)
-                n += snprintf(name + n, 3, "%02x", m->file[j]);
-            fd = open(name, O_RDONLY | O_CLOEXEC);
-            if (fd < 0)
-                replay_fail("cannot open %s, the captured content of %s: %s", name, path, strerror(errno));
-        }
+        if (captured && fd < 0)
+            replay_fail("cannot open the captured content of %s in the trace's files/: %s", path, strerror(-fd));
         int error = space_apply(&engine.space, m, m->pathlen ? path : NULL, fd);
         if (fd >= 0)
             close(fd);
@@ -223,29 +230,42 @@ static bool store_in_view(const struct vma *v, uint64_t addr, const uint8_t *byt
     return done_so;
 }
 
-static bool store_in_views(uint64_t addr, const uint8_t *bytes, uint64_t len)
+/* Sets bytes of one page. */
+static bool store_in_page(const struct vma *v, uint64_t addr, const uint8_t *bytes, uint64_t len)
 {
+    if (!safe_copy((void *)addr, bytes, len))
+        return true;
+    if (v->shared && replica_fd(v->object) >= 0)
+        return !replica_store(&engine.space, v, addr, bytes, len);
+    bool stored = v->file && store_in_view(v, addr, bytes, len);
+    if (v->prot & PROT_EXEC)
+        code_invalidate(addr, addr + len);
+    return stored;
+}
+
+/* Sets bytes of one page's file; all mappings show them, except where the page is a private copy. */
+static bool store_in_file(const struct vma *v, uint64_t addr, const uint8_t *bytes, uint64_t len)
+{
+    if (!v->object || replica_copied(v, addr))
+        return store_in_page(v, addr, bytes, len);
+    return !replica_store(&engine.space, v, addr, bytes, len);
+}
+
+/* Sets guest memory, a page at a time; bytes NULL: to zero. */
+static bool store_pages(uint64_t addr, const uint8_t *bytes, uint64_t len, bool file)
+{
+    static const uint8_t zero_page[PAGE_SIZE];
+    watch_open(addr, addr + len);
     for (uint64_t at = addr, n; at < addr + len; at += n) {
         const struct vma *v = space_find(&engine.space, at);
+        const uint8_t *from = bytes ? bytes + (at - addr) : zero_page;
         n = PAGE_DOWN(at) + PAGE_SIZE - at;
         if (n > addr + len - at)
             n = addr + len - at;
-        if (!v || !v->file || !store_in_view(v, at, bytes ? bytes + (at - addr) : zero_page, n))
+        if (!v || !(file ? store_in_file(v, at, from, n) : store_in_page(v, at, from, n)))
             return false;
-        if (v->prot & PROT_EXEC)
-            code_invalidate(at, at + n);
     }
     return true;
-}
-
-/* Sets guest memory; bytes NULL: to zero. */
-static bool store(uint64_t addr, const uint8_t *bytes, uint64_t len)
-{
-    if (!bytes && space_allows(&engine.space, addr, len, PROT_WRITE)) {
-        memset((void *)addr, 0, len);
-        return true;
-    }
-    return (bytes && !safe_copy((void *)addr, bytes, len)) || store_in_views(addr, bytes, len);
 }
 
 static void apply_effects(void)
@@ -253,8 +273,9 @@ static void apply_effects(void)
     const uint8_t *bytes = next.bytes;
     for (uint32_t i = 0; i < next.event->neffects; i++) {
         const struct trace_effect *e = &next.effects[i];
-        bool zero = e->flags & EFF_ZERO;
-        if (!store(e->addr, zero ? NULL : bytes, e->len))
+        bool zero = e->flags & EFF_ZERO, file = e->flags & EFF_FILE;
+        bool stored = !zero && !file && !safe_copy((void *)e->addr, bytes, e->len);
+        if (!stored && !store_pages(e->addr, zero ? NULL : bytes, e->len, file))
             replay_fail("event %lu sets %u bytes at %#lx, which cannot be written", (unsigned long)next.number, e->len,
                         (unsigned long)e->addr);
         if (!zero)
@@ -493,14 +514,26 @@ static void wait_like(const struct sys_call *c, int64_t result)
         }
 }
 
+/* A fork whose child shares no memory with us, whatever the guest's does. */
+static pid_t fork_alone(void)
+{
+    int error = replica_fork_begin();
+    pid_t pid = error ? -1 : fork();
+    if (pid < 0)
+        replay_fail("cannot fork: %s", strerror(error ? -error : errno));
+    if (pid)
+        replica_fork_parent();
+    else if ((error = replica_fork_child(&engine.space)))
+        replay_fail("cannot separate a child's shared memory from its parent's: %s", strerror(-error));
+    return pid;
+}
+
 static void replay_fork(struct task *t, const struct sys_call *c)
 {
     const struct trace_ev_fork f = *(const struct trace_ev_fork *)next.part;
     int recorded = (int)next.event->result;
     uint32_t becomes = stop_becomes(engine.space_number, next.number);
-    pid_t pid = becomes ? 0 : options.follow ? fork() : -1;
-    if (!becomes && options.follow && pid < 0)
-        replay_fail("cannot fork: %s", strerror(errno));
+    pid_t pid = becomes ? 0 : options.follow ? fork_alone() : -1;
     if (pid == 0) {
         nchildren = 0;
         reopen_source();
@@ -522,7 +555,7 @@ static void replay_unborn(struct task *t, const struct sys_call *c)
 {
     bool forks = c->nr == SYS_fork || c->nr == SYS_vfork || c->nr == SYS_clone || c->nr == SYS_clone3;
     uint32_t becomes = stop_becomes(engine.space_number, done + 1);
-    if (!forks || (!becomes && (!options.follow || fork())))
+    if (!forks || (!becomes && (!options.follow || fork_alone())))
         space_cut();
     uint32_t child = unborn;
     nchildren = 0;
@@ -624,6 +657,7 @@ void replay_begin(struct task *t, const struct replay_options *o)
     struct clio_error error;
     options = *o;
     engine.slow_calls = true;
+    replica_open = open_content;
     source = clio_source_open(options.trace, &error);
     if (!source)
         replay_fail("%s", error.text);

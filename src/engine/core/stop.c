@@ -247,7 +247,7 @@ static void put_effects(const struct trace_item *item)
             put_word(m->offset);
             put_word(m->aux | LOG_EFFECT_UNMAP);
         }
-        if (m->op == MAP_OP_PROTECT)
+        if (m->op == MAP_OP_PROTECT || m->op == MAP_OP_RESIZE)
             continue;
         put_word(m->addr);
         put_word(m->len | (m->op == MAP_OP_UNMAP ? LOG_EFFECT_UNMAP : LOG_EFFECT_MAP));
@@ -268,7 +268,8 @@ static uint64_t count_effects(const struct trace_item *item)
 {
     uint64_t n = item->event->neffects;
     for (uint32_t i = 0; i < item->nmaps; i++)
-        n += item->maps[i]->op == MAP_OP_MOVE ? 2 : item->maps[i]->op != MAP_OP_PROTECT;
+        n += item->maps[i]->op == MAP_OP_MOVE ? 2
+             : item->maps[i]->op != MAP_OP_PROTECT && item->maps[i]->op != MAP_OP_RESIZE;
     return n;
 }
 

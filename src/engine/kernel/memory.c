@@ -24,6 +24,7 @@
 #include "engine/core/raw.h"
 #include "engine/load/change.h"
 #include "engine/load/files.h"
+#include "engine/load/objects.h"
 #include "engine/load/slots.h"
 #include "engine/load/space.h"
 
@@ -156,22 +157,6 @@ static int64_t choose_address(struct space *s, struct request *r)
     return r->addr ? 0 : -ENOMEM;
 }
 
-/* Whatever else the space maps of the same file: replay has a private copy for each mapping. */
-static void note_aliases(const struct space *s, const struct vma *v)
-{
-    for (uint32_t i = 0; v->shared && v->file && i < s->count; i++) {
-        const struct vma *o = &s->vmas[i];
-        bool same = o->shared && o->file && o->file->dev == v->file->dev && o->file->ino == v->file->ino;
-        bool overlap = same && o->offset < v->offset + (v->end - v->start) &&
-                       v->offset < o->offset + (o->end - o->start);
-        if (overlap && ((o->prot | v->prot) & PROT_WRITE) && o->start != v->start)
-            event_note("%s is mapped shared and writable at two addresses; in a replay, stores to one do not "
-                       "show at the "
-                       "other",
-                       v->file->path);
-    }
-}
-
 static int64_t perform(struct space *s, const struct request *r, bool noexec)
 {
     struct vma v = {.start = r->addr,
@@ -191,7 +176,6 @@ static int64_t perform(struct space *s, const struct request *r, bool noexec)
         return error;
     if (v.file && v.shared && (v.prot & PROT_WRITE))
         file_changes(v.file);
-    note_aliases(s, &v);
     if (r->flags & MAP_GROWSDOWN)
         event_note("a MAP_GROWSDOWN mapping at 0x%lx does not grow", (unsigned long)r->addr);
     return (int64_t)r->addr;
@@ -279,7 +263,7 @@ static void note_writable(const struct space *s, uint64_t start, uint64_t end)
     for (struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
         if (v->shared && v->file) {
             file_changes(v->file);
-            note_aliases(s, v);
+            objects[v->object].changed = true;
         }
 }
 
@@ -375,9 +359,6 @@ static int64_t remap_to(struct space *s, const struct remap *m, uint64_t at)
     int error = change_move(s, at, m->len, m->old, m->old_len);
     if (error)
         return error;
-    if (m->v.shared && !m->v.file && m->len > m->old_len)
-        event_note("shared memory at 0x%lx was made larger by mremap; in a replay the new part is zero",
-                   (unsigned long)at);
     if (m->flags & MREMAP_DONTUNMAP) {
         struct vma rest = m->v;
         rest.start = m->old;
@@ -390,7 +371,7 @@ static int64_t remap_to(struct space *s, const struct remap *m, uint64_t at)
     return (int64_t)at;
 }
 
-/* old_len 0: a second mapping of shared memory. Replay cannot alias: it gets the content. */
+/* old_len 0: a second mapping of shared memory. */
 static int64_t remap_alias(struct space *s, const struct remap *m, uint64_t at)
 {
     int64_t r = raw5(SYS_mremap, m->old, 0, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, at);
@@ -400,8 +381,7 @@ static int64_t remap_alias(struct space *s, const struct remap *m, uint64_t at)
     v.offset += m->old - v.start;
     v.start = at;
     v.end = at + m->len;
-    v.file = NULL;
-    int error = change_adopt(s, &v, "a second view of shared memory");
+    int error = v.object ? change_alias(s, &v) : change_adopt(s, &v, "a second view of a device");
     return error ? error : (int64_t)at;
 }
 
@@ -677,7 +657,8 @@ int64_t rec_shmat(struct task *t, struct sys_call *c)
                     .prot = PROT_READ | (flags & SHM_RDONLY ? 0 : PROT_WRITE) |
                             (flags & SHM_EXEC ? PROT_EXEC : 0),
                     .shared = true,
-                    .flags = VMA_SHM};
+                    .flags = VMA_SHM,
+                    .object = object_of(s, OBJECT_DEV_SYSV, (uint64_t)id)};
     int error = change_adopt(s, &v, "System V shared memory");
     return error ? error : at;
 }

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "engine/load/files.h"
+#include "engine/load/objects.h"
 #include "engine/load/space.h"
 
 #define CONTENT_MAX (1ull << 30) /* bytes of a mapping recorded as data */
@@ -14,7 +15,7 @@
 static void report(uint8_t op, uint64_t addr, uint64_t len, const struct trace_map *rest, const char *path)
 {
     struct trace_map map = *rest;
-    map.rec = (struct trace_record){.size = sizeof map, .kind = REC_MAP};
+    map.rec = (struct trace_record){.size = sizeof map, .kind = REC_MAP, .flags = rest->rec.flags};
     map.op = op;
     map.addr = addr;
     map.len = len;
@@ -22,14 +23,16 @@ static void report(uint8_t op, uint64_t addr, uint64_t len, const struct trace_m
     event_map(engine.task, &map, path);
 }
 
-static void report_mapping(const struct vma *v)
+/* captured: the content of v->file is what the object holds now. */
+static void report_mapping(const struct vma *v, bool captured)
 {
-    struct trace_map map = {.prot = v->prot, .shared = v->shared};
-    if (v->file) {
+    struct trace_map map = {.rec.flags = v->object, .prot = v->prot, .shared = v->shared};
+    if (v->object)
         map.offset = v->offset;
+    if (v->file)
         map.aux = v->file->size;
+    if (v->file && captured)
         memcpy(map.file, v->file->hash, sizeof map.file);
-    }
     report(v->file ? MAP_OP_FILE : MAP_OP_ANON, v->start, v->end - v->start, &map,
            v->file ? v->file->path : NULL);
 }
@@ -42,6 +45,10 @@ static void record_content(const struct vma *v, const char *what)
         event_note(
             "the content of the mapping of %s at 0x%lx is not recorded; a replay that reads it will differ",
             what, (unsigned long)v->start);
+        return;
+    }
+    if (v->object) {
+        effect_add_file(engine.task, v->start, v->end);
         return;
     }
     static uint8_t page[PAGE_SIZE];
@@ -63,12 +70,36 @@ static void record_outside(const struct vma *v, const char *what)
     record_content(v, what);
 }
 
+/* Another mapping shows other content of the file than was captured just now. */
+static bool shown_otherwise(const struct space *s, const struct vma *v)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->vmas[i].object == v->object && memcmp(s->vmas[i].file->hash, v->file->hash, sizeof v->file->hash))
+            return true;
+    return false;
+}
+
+/* Says what v shows. */
+static void number_object(const struct space *s, struct vma *v, int fd)
+{
+    if (v->file) {
+        v->object = object_of(s, v->file->dev, v->file->ino);
+        struct object *o = &objects[v->object];
+        o->size = v->file->size;
+        o->changed |= shown_otherwise(s, v) || (v->shared && (v->prot & PROT_WRITE));
+    } else if (v->shared && fd < 0) {
+        v->object = object_new(s);
+    }
+}
+
 int change_map(struct space *s, const struct vma *v, int fd, int host_flags)
 {
-    int error = space_map(s, v, fd, host_flags);
+    struct vma numbered = *v;
+    number_object(s, &numbered, fd);
+    int error = space_map(s, &numbered, fd, host_flags);
     if (error)
         return error;
-    report_mapping(v);
+    report_mapping(&numbered, true);
     if (fd >= 0 && !v->file) {
         char path[PATH_MAX];
         record_outside(v, file_path(fd, path, sizeof path) ? path : "a device");
@@ -76,12 +107,20 @@ int change_map(struct space *s, const struct vma *v, int fd, int host_flags)
     return 0;
 }
 
+int change_alias(struct space *s, const struct vma *v)
+{
+    int error = space_adopt(s, v);
+    if (!error)
+        report_mapping(v, false);
+    return error;
+}
+
 int change_adopt(struct space *s, const struct vma *v, const char *what)
 {
     int error = space_adopt(s, v);
     if (error)
         return error;
-    report_mapping(v);
+    report_mapping(v, true);
     record_outside(v, what);
     return 0;
 }
@@ -96,20 +135,49 @@ int change_unmap(struct space *s, uint64_t start, uint64_t len)
     return error;
 }
 
+/* What files hold now, of the parts of [start, end) that show one whose changes replay cannot know. */
+static void record_files(const struct space *s, uint64_t start, uint64_t end, bool private_only)
+{
+    for (const struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
+        if (objects_differ(v) && !(v->shared && private_only))
+            effect_add_file(engine.task, v->start > start ? v->start : start, v->end < end ? v->end : end);
+}
+
+/* The part of the range, from its first to its last such page, that could not be read until now. */
+static bool hidden_part(const struct space *s, uint64_t start, uint64_t end, uint64_t *from, uint64_t *to)
+{
+    *from = end;
+    *to = start;
+    for (const struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
+        if (!v->prot && objects_differ(v)) {
+            *from = *from < end ? *from : v->start > start ? v->start : start;
+            *to = v->end < end ? v->end : end;
+        }
+    return *from < *to;
+}
+
 int change_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot)
 {
+    uint64_t from, to;
+    bool appears = prot && hidden_part(s, start, start + len, &from, &to);
     int error = space_protect(s, start, len, prot);
-    if (!error)
-        report(MAP_OP_PROTECT, start, len, &(struct trace_map){.prot = prot}, NULL);
-    return error;
+    if (error)
+        return error;
+    report(MAP_OP_PROTECT, start, len, &(struct trace_map){.prot = prot}, NULL);
+    if (appears)
+        record_files(s, from, to, false);
+    return 0;
 }
 
 int change_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint64_t old_len)
 {
     int error = space_move(s, start, len, old, old_len);
-    if (!error)
-        report(MAP_OP_MOVE, start, len, &(struct trace_map){.offset = old, .aux = old_len}, NULL);
-    return error;
+    if (error)
+        return error;
+    report(MAP_OP_MOVE, start, len, &(struct trace_map){.offset = old, .aux = old_len}, NULL);
+    if (len > old_len)
+        record_files(s, start + old_len, start + len, false);
+    return 0;
 }
 
 void change_discard(struct space *s, uint64_t start, uint64_t len, bool removed)
@@ -119,4 +187,5 @@ void change_discard(struct space *s, uint64_t start, uint64_t len, bool removed)
         if (v->prot & PROT_EXEC)
             code_invalidate(v->start > start ? v->start : start, v->end < start + len ? v->end : start + len);
     report(MAP_OP_DISCARD, start, len, &(struct trace_map){.shared = removed}, NULL);
+    record_files(s, start, start + len, true);
 }

@@ -17,6 +17,8 @@
 int change_map(struct space *s, const struct vma *v, int fd, int host_flags);
 /* As space_adopt, for memory at v that lies outside the trace: recorded as change_map does without a file. */
 int change_adopt(struct space *s, const struct vma *v, const char *what);
+/* As space_adopt, for a second view at v of an object that the space shows already. */
+int change_alias(struct space *s, const struct vma *v);
 int change_unmap(struct space *s, uint64_t start, uint64_t len);
 int change_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot);
 int change_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint64_t old_len);

@@ -32,6 +32,7 @@ enum { BUCKETS = 256, RETRIES = 100, RETRY_MS = 100 };
 struct entry {
     struct entry *next;
     bool unstable; /* its times prove nothing */
+    bool stored_to; /* and never will: a mapping may be written to */
     struct file_ref ref;
 };
 
@@ -109,7 +110,7 @@ void file_changes(const struct file_ref *file)
 {
     for (struct entry *e = table[bucket_of(file->dev, file->ino)]; e; e = e->next)
         if (e->ref.dev == file->dev && e->ref.ino == file->ino)
-            e->unstable = true;
+            e->unstable = e->stored_to = true;
 }
 
 /* ---- asking the store ---- */
@@ -230,6 +231,15 @@ static bool times_prove_nothing(int fd, const struct stat *st)
     return (mtime > ctime ? mtime : ctime) + granularity > nanoseconds(&now);
 }
 
+/* The guest maps, or has mapped, the file for shared writing. */
+static bool stores_seen(const struct stat *st)
+{
+    for (const struct entry *e = table[bucket_of(st->st_dev, st->st_ino)]; e; e = e->next)
+        if (e->ref.dev == st->st_dev && e->ref.ino == st->st_ino && e->stored_to)
+            return true;
+    return false;
+}
+
 const struct file_ref *file_capture(int fd, const char *path)
 {
     struct stat st;
@@ -245,7 +255,8 @@ const struct file_ref *file_capture(int fd, const char *path)
     struct entry *known = find(&st, text);
     if (known && !known->unstable)
         return &known->ref;
-    bool unstable = (known && known->unstable) || times_prove_nothing(fd, &st);
+    bool stored_to = stores_seen(&st);
+    bool unstable = stored_to || (known && known->unstable) || times_prove_nothing(fd, &st);
     struct store_reply reply = {0};
     int error = ask_until_answered(fd, text, unstable, &reply);
     if (error || reply.error) {
@@ -254,8 +265,11 @@ const struct file_ref *file_capture(int fd, const char *path)
     }
     LOG(file, "captured %s, %lu bytes", text, (unsigned long)reply.size);
     if (known && !memcmp(known->ref.hash, reply.hash, 32)) {
-        known->unstable = known->unstable && times_prove_nothing(fd, &st);
+        known->unstable = known->unstable && (stored_to || times_prove_nothing(fd, &st));
         return &known->ref;
     }
-    return add(&st, reply.hash, text, unstable);
+    const struct file_ref *ref = add(&st, reply.hash, text, unstable);
+    if (ref && stored_to)
+        file_changes(ref);
+    return ref;
 }

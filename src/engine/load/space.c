@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "engine/core/raw.h"
 #include "engine/load/files.h"
+#include "engine/load/replica.h"
 
 /* ---- the array ---- */
 
@@ -104,7 +105,7 @@ static void move_start(struct vma *v, uint64_t start)
 static bool mergeable(const struct vma *a, const struct vma *b)
 {
     return a->end == b->start && a->prot == b->prot && a->shared == b->shared &&
-           a->growsdown == b->growsdown && a->flags == b->flags && a->file == b->file &&
+           a->growsdown == b->growsdown && a->flags == b->flags && a->object == b->object && a->file == b->file &&
            (!has_offset(a) || a->offset + (a->end - a->start) == b->offset);
 }
 
@@ -223,13 +224,27 @@ static int host_prot(uint32_t prot)
 
 static int host_map(const struct vma *v, int fd, int flags)
 {
-    bool replaying = engine.mode == ENGINE_REPLAY;
-    if (replaying)
+    bool shared = v->shared;
+    if (engine.mode == ENGINE_REPLAY) {
+        int replica = replica_fd(v->object);
         flags = MAP_NORESERVE;
-    flags |= MAP_FIXED | (v->shared && !replaying ? MAP_SHARED : MAP_PRIVATE) | (fd < 0 ? MAP_ANONYMOUS : 0);
+        shared = shared && replica >= 0;
+        fd = replica >= 0 ? replica : fd;
+    }
+    flags |= MAP_FIXED | (shared ? MAP_SHARED : MAP_PRIVATE) | (fd < 0 ? MAP_ANONYMOUS : 0);
     int64_t r = raw6(SYS_mmap, v->start, v->end - v->start, (uint64_t)host_prot(v->prot), (uint64_t)flags,
                      (uint64_t)fd, fd < 0 ? 0 : v->offset);
     return r < 0 ? (int)r : 0;
+}
+
+int space_host_map(const struct vma *v)
+{
+    return host_map(v, -1, 0);
+}
+
+int space_host_protect(const struct vma *v)
+{
+    return (int)raw3(SYS_mprotect, v->start, v->end - v->start, host_prot(v->prot));
 }
 
 /* Tells the translator that executable memory in the range goes away or changes. */
@@ -249,6 +264,16 @@ static void mark_dirty(struct vma *v)
         v->flags |= VMA_DIRTY;
 }
 
+/* Code that shows the same memory as v, which can be written now, is to be translated anew and watched there, too. */
+static void writable_view(const struct space *s, const struct vma *v)
+{
+    for (uint32_t i = 0; v->object && v->shared && (v->prot & PROT_WRITE) && i < s->count; i++) {
+        const struct vma *other = &s->vmas[i];
+        if (other->object == v->object && (other->prot & PROT_EXEC) && other->start != v->start)
+            code_invalidate(other->start, other->end);
+    }
+}
+
 int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
 {
     uint64_t len = v->end - v->start;
@@ -263,6 +288,7 @@ int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
     replace(s, &new);
     if (v->prot & PROT_EXEC)
         code_mapped(&new);
+    writable_view(s, &new);
     LOG(map, "map 0x%lx-0x%lx prot %u %s %s", (unsigned long)v->start, (unsigned long)v->end, v->prot,
         v->shared ? "shared" : "private", v->file ? v->file->path : "anonymous");
     return 0;
@@ -328,9 +354,11 @@ int space_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot)
         s->vmas[i].prot = prot;
         mark_dirty(&s->vmas[i]);
     }
-    for (uint32_t i = index_above(s, start); (prot & PROT_EXEC) && i < s->count && s->vmas[i].start < end;
-         i++)
-        code_mapped(&s->vmas[i]);
+    for (uint32_t i = index_above(s, start); i < s->count && s->vmas[i].start < end; i++) {
+        if (prot & PROT_EXEC)
+            code_mapped(&s->vmas[i]);
+        writable_view(s, &s->vmas[i]);
+    }
     merge_range(s, start, end);
     verify(s);
     LOG(map, "protect 0x%lx-0x%lx prot %u", (unsigned long)start, (unsigned long)end, prot);
@@ -345,7 +373,7 @@ static int64_t host_mremap(uint64_t old, uint64_t old_len, uint64_t start, uint6
 
 /*
  * The host may hold as several mappings what the guest has as one: private ones of replay merge by other
- * rules than the shared ones of the recording. A single page is always one mapping, and a grown one grows at
+ * rules than shared ones of the recording. A single page is always one mapping, and a grown one grows at
  * its last page.
  */
 static int host_mremap_pages(uint64_t old, uint64_t old_len, uint64_t start, uint64_t len)
@@ -410,9 +438,20 @@ int space_flag(struct space *s, uint64_t start, uint64_t len, uint8_t set, uint8
     return 0;
 }
 
+static int discard_part(const struct vma *part, bool removed)
+{
+    uint64_t len = part->end - part->start;
+    if (!part->shared)
+        return (int)raw3(SYS_madvise, part->start, len, MADV_DONTNEED);
+    if (!removed)
+        return 0;
+    return replica_fd(part->object) >= 0 ? replica_remove(part->object, part->offset, part->offset + len)
+                                         : host_map(part, -1, 0);
+}
+
 /*
- * Replay's half of madvise: private memory goes back to zeros or to the file. Memory that was shared when
- * recording keeps its content, unless map->shared says that the content itself was removed.
+ * Replay's half of madvise: private memory goes back to zeros or to the file. Shared memory keeps its content,
+ * unless map->shared says that the content itself was removed.
  */
 static int discard(struct space *s, const struct trace_map *map)
 {
@@ -420,41 +459,67 @@ static int discard(struct space *s, const struct trace_map *map)
     invalidate(s, map->addr, end);
     for (uint32_t i = index_above(s, map->addr); i < s->count && s->vmas[i].start < end; i++) {
         struct vma part = s->vmas[i];
-        if (part.shared && !map->shared)
-            continue;
         if (part.start < map->addr)
-            part.start = map->addr;
+            move_start(&part, map->addr);
         if (part.end > end)
             part.end = end;
-        int64_t r = part.shared ? host_map(&part, -1, 0)
-                                : raw3(SYS_madvise, part.start, part.end - part.start, MADV_DONTNEED);
-        if (r < 0)
-            return (int)r;
+        int error = discard_part(&part, map->shared);
+        if (error)
+            return error;
     }
     return 0;
 }
 
-int space_apply(struct space *s, const struct trace_map *map, const char *path, int fd)
+static int apply_mapping(struct space *s, const struct trace_map *map, const char *path, int fd)
 {
-    struct vma v = {
-        .start = map->addr, .end = map->addr + map->len, .prot = map->prot, .shared = map->shared};
+    struct vma v = {.start = map->addr,
+                    .end = map->addr + map->len,
+                    .prot = map->prot,
+                    .shared = map->shared,
+                    .object = map->rec.flags,
+                    .offset = map->offset};
+    int error = 0;
+    if (map->op == MAP_OP_FILE) {
+        v.file = file_known(map->file, map->aux, path);
+        if (!v.file)
+            return -ENOMEM;
+        if (v.object)
+            error = replica_map_file(s, &v, map->file, fd);
+    } else if (v.object) {
+        error = replica_map_memory(s, &v);
+    }
+    return error ? error : space_map(s, &v, fd, MAP_NORESERVE);
+}
+
+static int apply(struct space *s, const struct trace_map *map, const char *path, int fd)
+{
+    int error = 0;
     switch (map->op) {
     case MAP_OP_ANON:
-        return space_map(s, &v, -1, MAP_NORESERVE);
     case MAP_OP_FILE:
-        v.offset = map->offset;
-        v.file = file_known(map->file, map->aux, path);
-        return v.file ? space_map(s, &v, fd, 0) : -ENOMEM;
+        return apply_mapping(s, map, path, fd);
     case MAP_OP_UNMAP:
         return space_unmap(s, map->addr, map->len);
     case MAP_OP_PROTECT:
-        return space_protect(s, map->addr, map->len, map->prot);
+        if (map->prot & PROT_WRITE)
+            error = replica_make_writable(s, map->addr, map->addr + map->len);
+        return error ? error : space_protect(s, map->addr, map->len, map->prot);
     case MAP_OP_MOVE:
         return space_move(s, map->addr, map->len, map->offset, map->aux);
     case MAP_OP_DISCARD:
         return discard(s, map);
+    case MAP_OP_RESIZE:
+        return replica_resize(s, map->rec.flags, map->aux);
     }
     return -EINVAL;
+}
+
+int space_apply(struct space *s, const struct trace_map *map, const char *path, int fd)
+{
+    int error = apply(s, map, path, fd);
+    if (!error)
+        replica_drop_unused(s);
+    return error;
 }
 
 void space_clear(struct space *s)
@@ -471,6 +536,7 @@ void space_clear(struct space *s)
     free(s->vmas);
     free(s->exe);
     *s = (struct space){0};
+    replica_drop_unused(s);
 }
 
 /* ---- free ranges ---- */

@@ -21,14 +21,18 @@ bool space_free(const struct space *s, uint64_t start, uint64_t len);
 /*
  * Maps v->start..v->end as v says, replacing what is there. fd: the file, or -1 for anonymous memory.
  * host_flags: MAP_ flags for the host beyond the type and MAP_FIXED (MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED,
- * MAP_HUGETLB...). In replay everything is private and nothing but v counts. 0 or -errno; -ENOMEM for a range
- * that is not legal.
+ * MAP_HUGETLB...). In replay nothing but v counts, and what it shows is private or the object's replica
+ * (replica.h). 0 or -errno; -ENOMEM for a range that is not legal.
  */
 int space_map(struct space *s, const struct vma *v, int fd, int host_flags);
 /* Inserts v, whose memory the caller has already placed at the host (shmat); replaces what the array held
  * there. */
 int space_adopt(struct space *s, const struct vma *v);
 int space_unmap(struct space *s, uint64_t start, uint64_t len);
+/* Replay: maps v, which is in the array, anew at the host because its object has another replica. 0 or -errno. */
+int space_host_map(const struct vma *v);
+/* Gives v's pages at the host the protection that v says. 0 or -errno. */
+int space_host_protect(const struct vma *v);
 /* All of [start, start+len) must be mapped. */
 int space_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot);
 /*

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/core/engine.h"
+#include "engine/load/objects.h"
 #include "engine/translate/cache.h"
 
 /* A page made read-only because a store to it changes the code at `code`: itself, or another view of the same memory. */
@@ -49,7 +50,7 @@ static void watch_views(const struct vma *code_vma, uint64_t code)
     uint64_t offset = code - code_vma->start + code_vma->offset;
     for (uint32_t i = 0; i < engine.space.count; i++) {
         const struct vma *v = &engine.space.vmas[i];
-        if (!v->shared || v->object != code_vma->object || !(v->prot & PROT_WRITE) || offset < v->offset ||
+        if (!v->shared || !v->object || v->object != code_vma->object || !(v->prot & PROT_WRITE) || offset < v->offset ||
             offset - v->offset >= v->end - v->start)
             continue;
         watch_page(v->start + (offset - v->offset), code);
@@ -62,7 +63,7 @@ void watch_code(uint64_t start, uint64_t end)
         const struct vma *v = space_find(&engine.space, page);
         if (v && (v->prot & PROT_WRITE))
             watch_page(page, page);
-        if (v && v->object)
+        if (v && (v->shared || objects_differ(v)))
             watch_views(v, page);
     }
 }
