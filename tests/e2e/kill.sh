@@ -104,14 +104,16 @@ one_round() { # one_round NUMBER
         head -3 "k$n.err2"
         return 1
     }
+    [ ! -s "k$n.out2" ] || useful=$((useful + 1))
     rm -rf "k$n"*
 }
 
-bad=0
+bad=0 useful=0
 for ((round = 1; round <= rounds; round++)); do
     one_round $round || bad=$((bad + 1))
 done
 check "random kills: $rounds (seed $seed)" test $bad = 0
+check "most hit a recording under way ($useful)" test $useful -ge $((rounds / 2))
 
 # ---- signals to the recorder end the recording cleanly
 for sig in TERM INT HUP; do
