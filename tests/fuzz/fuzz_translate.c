@@ -1335,7 +1335,8 @@ static void main_function(void)
 
 static void data_section(void)
 {
-    printf("\n\t.p2align 12\n\t.globl gen_data\ngen_data:\n");
+    printf("\n\t.globl gen_code_end\ngen_code_end:\n\t.section .gendata, \"aw\"\n\t.p2align 12\n\t.globl "
+           "gen_data\ngen_data:\n");
     for (int i = 0; i < 512; i++)
         out(".quad 0x%llx", (unsigned long long)next_random());
     printf("\t.globl gen_pointers\ngen_pointers:\ncheckpoint_cell:\n\t.quad 0\nfunctions:\n");
@@ -1418,7 +1419,7 @@ static int check(const char *file, const char *address)
 
 int main(int argc, char **argv)
 {
-    static const uint64_t bases[] = {0x0a000000, 0x20000000, 0x150000000000, 0x11f012345000};
+    static const uint64_t bases[] = {0, 0, 0x0a000000, 0x20000000, 0x150000000000, 0x11f012345000};
     if (argc == 4 && !strcmp(argv[1], "check"))
         return check(argv[2], argv[3]);
     if (argc != 2) {
@@ -1426,10 +1427,10 @@ int main(int argc, char **argv)
         return 2;
     }
     g.random = strtoull(argv[1], NULL, 0) * 0xd1342543de82ef95ull;
-    uint64_t base = bases[pick(4)];
+    uint64_t base = bases[pick(6)];
     g.smc = chance(25);
     printf("# seed %s\n\t.intel_syntax noprefix\n\t.section .faults, \"a\"\n\t.globl "
-           "fault_sites\nfault_sites:\n\t.section .gen, \"awx\"\n\t.p2align 12\n\t.globl "
+           "fault_sites\nfault_sites:\n\t.section .gen, \"ax\"\n\t.p2align 12\n\t.globl "
            "gen_begin\ngen_begin:\n",
            argv[1]);
     printf("checkpoint_stub:\n\tjmp qword ptr [rip + checkpoint_cell]\n");
@@ -1438,9 +1439,11 @@ int main(int argc, char **argv)
     main_function();
     data_section();
     printf("\t.globl gen_end\ngen_end:\n");
-    printf("\t.section .rodata\n\t.globl gen_base, gen_writable, gen_faults\n\t.p2align 3\ngen_base: .quad "
-           "0x%llx\n",
-           (unsigned long long)base);
+    printf("\t.section .rodata\n\t.globl gen_base, gen_writable, gen_faults\n\t.p2align 3\ngen_base: .quad ");
+    if (base)
+        printf("0x%llx\n", (unsigned long long)base);
+    else
+        printf("gen_begin\n");
     printf("gen_writable: .quad %d\ngen_faults: .quad %u\n", g.smc, g.faults);
     printf("\t.section .faults, \"a\"\n\t.quad 0, 0\n\t.section .note.GNU-stack, \"\", @progbits\n");
     return 0;

@@ -1,16 +1,18 @@
 /*
  * The frame of a generated program (fuzz_translate.c): ROUNDS [async].
  *
- * It copies the generated blob to the address its seed chose, runs gen_main ROUNDS times and prints the state
+ * It puts the generated blob where its seed wants it, runs gen_main ROUNDS times and prints the state
  * that each checkpoint and each fault saw: a line for the first ones, then only their sum. With `async` a
  * timer interrupts it as well; where that happens differs from run to run, but must be repeated by a replay,
- * so a hash of all that the handler saw is printed at the end. The last line is a sum of everything. The
- * arena's final bytes go to descriptor 51, if it is open.
+ * so a hash of all that the handler saw is printed. The last line is a sum of everything. With an even number
+ * of rounds a forked child does the same at the same time. The final bytes of the arena and of the stack's
+ * upper page go to descriptors 51 and 52.
  *
  * Linked statically at fixed addresses, so that no value depends on the run.
  */
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -36,7 +39,7 @@ enum { CELL_CHECKPOINT, CELL_FUEL, CELL_RESUME };
 #define STACK     ((uint8_t *)0x09c00000)
 #define STACK_TOP (STACK + STACK_SIZE - 4096)
 
-extern uint8_t gen_begin[], gen_end[], gen_data[], gen_readonly[], gen_pointers[], gen_main[];
+extern uint8_t gen_begin[], gen_code_end[], gen_end[], gen_data[], gen_readonly[], gen_pointers[], gen_main[];
 extern const uint64_t gen_base, gen_writable, gen_faults;
 extern const uint64_t fault_sites[][2];
 
@@ -221,20 +224,39 @@ static void map(void *at, size_t size)
     }
 }
 
-/* Copies the blob and adds the distance to its pointers. */
+static uint8_t *moved(const uint8_t *p)
+{
+    return (uint8_t *)(gen_base + (uint64_t)(p - gen_begin));
+}
+
+static void copy_part(const uint8_t *from, const uint8_t *end)
+{
+    uint64_t start = (uint64_t)moved(from) & ~4095ull,
+             size = (uint64_t)(end - from) + ((uint64_t)moved(from) & 4095);
+    map((void *)start, (size + 4095) & ~4095ull);
+    memcpy(moved(from), from, (size_t)(end - from));
+}
+
+static void protect(const uint8_t *from, const uint8_t *end, int prot)
+{
+    mprotect(moved(from), ((size_t)(end - from) + 4095) & ~4095ul, prot);
+}
+
+/* Puts the blob where its seed wants it and adds the distance to its pointers. */
 static void place_blob(void)
 {
-    size_t size = (size_t)(gen_end - gen_begin), code = (size_t)(gen_data - gen_begin),
-           readonly = (size_t)(gen_readonly - gen_begin);
-    uint8_t *base = (uint8_t *)gen_base;
-    map(base, (size + 4095) & ~4095ul);
-    memcpy(base, gen_begin, size);
-    uint64_t *pointers = (uint64_t *)(base + (gen_pointers - gen_begin));
+    bool in_place = gen_base == (uint64_t)gen_begin;
+    if (!in_place) {
+        copy_part(gen_begin, gen_code_end);
+        copy_part(gen_data, gen_end);
+    }
+    uint64_t *pointers = (uint64_t *)moved(gen_pointers);
     pointers[0] = (uint64_t)checkpoint;
     for (uint64_t *p = pointers + 1; *p; p++)
-        *p += (uint64_t)base - (uint64_t)gen_begin;
-    mprotect(base, code, PROT_READ | PROT_EXEC | (gen_writable ? PROT_WRITE : 0));
-    mprotect(base + readonly, size - readonly, PROT_READ);
+        *p += gen_base - (uint64_t)gen_begin;
+    if (!in_place || gen_writable)
+        protect(gen_begin, gen_code_end, PROT_READ | PROT_EXEC | (gen_writable ? PROT_WRITE : 0));
+    protect(gen_readonly, gen_end, PROT_READ);
 }
 
 static void set_up_memory(void)
@@ -250,6 +272,12 @@ static void set_up_memory(void)
     CELLS[CELL_CHECKPOINT] = (uint64_t)checkpoint;
 }
 
+static void write_memory(void)
+{
+    if (write(51, ARENA, ARENA_SIZE) < 0 || write(52, STACK_TOP - STACK_SHOWN, STACK_SHOWN) < 0)
+        printf("descriptors 51 and 52 are not open\n");
+}
+
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 1;
@@ -263,20 +291,26 @@ int main(int argc, char **argv)
         catch (SIGALRM, on_timer, SA_RESTART);
         setitimer(ITIMER_REAL, &period, NULL);
     }
+    /* With an even number both processes run it, at the same time; the child's output comes first. */
+    bool two = rounds % 2 == 0;
+    pid_t child = two ? fork() : 0;
     for (int i = 0; i < rounds; i++) {
         CELLS[CELL_FUEL] = FUEL;
-        run((const void *)(gen_base + (uint64_t)(gen_main - gen_begin)), STACK_TOP, ARENA, CELLS);
+        run(moved(gen_main), STACK_TOP, ARENA, CELLS);
         mix(&sum, ARENA, ARENA_SIZE);
         mix(&sum, tls_buffer, sizeof tls_buffer);
-        mix(&sum, (const void *)(gen_base + (uint64_t)(gen_data - gen_begin)), 4096);
+        mix(&sum, moved(gen_data), 4096);
     }
     if (argc > 2) {
         setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 0}}, NULL);
         printf("%lu interruptions, %016lx\n", ticks, async_sum);
     }
-    if (write(51, ARENA, ARENA_SIZE) < 0 || write(52, STACK_TOP - STACK_SHOWN, STACK_SHOWN) < 0)
-        return argc > 2 ? 0 : 9;
+    int status = 0;
+    if (child && waitpid(child, &status, 0) != child)
+        return 9;
+    if (!two || child)
+        write_memory();
     fwrite(text, 1, text_used, stdout);
     printf("%lu checkpoints, sum %016lx\n", checkpoints, sum);
-    return 0;
+    return status != 0;
 }
