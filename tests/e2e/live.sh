@@ -2,7 +2,7 @@
 # A trace that is still growing can be read; recordings share what they map; a mapped file may change afterwards.
 . "$(dirname "$0")/lib.sh"
 
-"$CLIO" record -o grow -- sh -c 'i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; ls /dev >/dev/null; sleep 0.03; done' >grow.out 2>grow.err &
+"$CLIO" record -o grow -- sh -c 'i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; ls /dev >/dev/null; sleep 0.1; done' >grow.out 2>grow.err &
 recorder=$!
 last=0 bad=0
 for _ in 1 2 3 4 5; do
@@ -15,13 +15,13 @@ for _ in 1 2 3 4 5; do
     last=$now
 done
 "$CLIO" ls >live.out 2>live.err || bad=$((bad + 1))
-timeout 20 "$CLIO" replay -a grow >live.out2 2>live.err2
+timeout 60 "$CLIO" replay -a grow >live.out2 2>live.err2
 check "replay of a growing trace" test $? = 0 -o $? = 3
 check "its output is a beginning" cmp -s <(head -c "$(stat -c %s live.out2)" grow.out) live.out2
 touch stop
 wait $recorder
 check "reading while recording" test $bad = 0
-timeout 20 "$CLIO" replay -a grow >grow.out2 2>/dev/null
+timeout 60 "$CLIO" replay -a grow >grow.out2 2>/dev/null
 check "and the whole afterwards" same_file grow.out grow.out2
 
 # ---- ten recordings
