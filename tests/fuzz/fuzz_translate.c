@@ -818,6 +818,34 @@ static void op_syscall(void)
     }
 }
 
+/* Instructions that a recording keeps; what they give is overwritten. */
+static void op_recorded(void)
+{
+    switch (pick(4)) {
+    case 0:
+        out("rdtsc");
+        break;
+    case 1:
+        out("xor ecx, ecx");
+        out("mov eax, %u", pick(8));
+        out("cpuid");
+        out("mov ebx, 1");
+        g.defined = CF | PF | ZF | SF | OF;
+        break;
+    case 2:
+        out("xor ecx, ecx");
+        out("xgetbv");
+        g.defined = CF | PF | ZF | SF | OF;
+        break;
+    default:
+        out("rdtscp");
+        break;
+    }
+    out("mov eax, %u", pick(100));
+    out("mov ecx, %u", pick(100));
+    out("mov edx, %u", pick(100));
+}
+
 /* ---- faults ---- */
 
 /* The handler logs the state and goes on at label `resume`. */
@@ -1150,7 +1178,7 @@ static void shape_loop(void)
 /* One of four targets through a table in the blob's data; without changing flags. */
 static void shape_table(void)
 {
-    unsigned end = g.label++, first = g.label, n = 4, kind = pick(4), r = reg_but(6, 7);
+    unsigned end = g.label++, first = g.label, n = 4, kind = pick(6), r = reg_but(6, 7);
     if (g.tables == TABLE_MAX)
         return;
     g.label += n;
@@ -1169,6 +1197,13 @@ static void shape_table(void)
     } else if (kind == 2) {
         out("push qword ptr [rsi + rdi*8]");
         out("ret");
+    } else if (kind == 3) {
+        out("mov rcx, rdi");
+        out("jmp qword ptr [rsi + rcx*8]");
+    } else if (kind == 4) {
+        out("mov r9, rsi");
+        out("mov r12, rdi");
+        out("jmp qword ptr [r9 + r12*8]");
     } else {
         out("mov rdi, [rsi + rdi*8]");
         out("mov [rsp - 8], rdi");
@@ -1191,7 +1226,7 @@ static void shape_call(void)
 {
     if (!g.function)
         return;
-    unsigned f = pick((unsigned)g.function), kind = pick(6);
+    unsigned f = pick((unsigned)g.function), kind = pick(13);
     const struct function *to = &g.functions[f];
     if (to->pops)
         out("lea rsp, [rsp - %u]", to->pops);
@@ -1213,6 +1248,31 @@ static void shape_call(void)
         out("mov rdi, [rip + cell%u]", f);
         out("mov [rsp - 64], rdi");
         out("call qword ptr [rsp - 64]");
+        break;
+    case 4:
+        out("lea rcx, [rip + function%u]", f);
+        out("call rcx");
+        break;
+    case 5:
+        out("mov r11d, %u", f);
+        out("lea rcx, [rip + functions]");
+        out("call qword ptr [rcx + r11*8]");
+        break;
+    case 6:
+        out("lea rsi, [rip + function%u]", f);
+        out("mov fs:[tls_buffer@tpoff + 8184], rsi");
+        out("call qword ptr fs:[tls_buffer@tpoff + 8184]");
+        break;
+    case 7: /* the target lies where the return address goes */
+        out("lea rsi, [rip + function%u]", f);
+        out("push rsi");
+        out("lea rsp, [rsp + 8]");
+        out("call qword ptr [rsp - 8]");
+        break;
+    case 8:
+        out("lea rsi, [rip + function%u]", f);
+        out("mov [r14 + %d], rsi", CELL_JUMP);
+        out("call qword ptr [r14d + %d]", CELL_JUMP);
         break;
     default:
         out("call function%u", f);
@@ -1271,8 +1331,10 @@ static void one(void)
         g.depth--;
     } else if (what < 17) {
         op_fault();
-    } else if (what < 20) {
+    } else if (what < 19) {
         op_syscall();
+    } else if (what < 20) {
+        op_recorded();
     } else if (what < 23) {
         op_self_modify();
     } else if (what < 30) {

@@ -80,6 +80,8 @@ recorded() { # recorded TRACE [async]
 chronicle() {
     "$CLIO" chronicle "$PWD/plain" --from start --to end -o db >chronicle.out 2>&1 ||
         { echo "seed $seed: chronicle: status $?"; head -n 3 chronicle.out; return 1; }
+    "$CLIO" chronicle "$PWD/timer" --from start --to end -o timer.db >chronicle.out 2>&1 ||
+        { echo "seed $seed: chronicle of timer: status $?"; head -n 3 chronicle.out; return 1; }
     last_writes 0x9000000 8192 native.arena && last_writes 0x9c0e000 4096 native.stack
 }
 
