@@ -228,7 +228,8 @@ static int ascending(const void *a, const void *b)
 
 static void share(void)
 {
-    qsort(rep.outputs, rep.noutputs, sizeof *rep.outputs, ascending);
+    if (rep.noutputs)
+        qsort(rep.outputs, rep.noutputs, sizeof *rep.outputs, ascending);
     rep.shared_size = sizeof *rep.shared + rep.noutputs * sizeof *rep.outputs;
     rep.shared_fd = memfd_create("clio-replay", MFD_CLOEXEC);
     if (rep.shared_fd < 0 || ftruncate(rep.shared_fd, (off_t)rep.shared_size))
