@@ -1,4 +1,5 @@
-/* What several mappings show: files and shared memory whose content, size or views change while they are mapped. */
+/* What several mappings show: files and shared memory whose content, size or views change while they are
+ * mapped. */
 // VARIANTS: o2 static
 #include "guest.h"
 #include <setjmp.h>
@@ -58,7 +59,8 @@ static int poke(volatile char *p, char c)
 
 static void two_views(int fd, const char *what)
 {
-    char *a = map(fd, 4, RW, MAP_SHARED, 0), *b = map(fd, 4, RW, MAP_SHARED, 0), *c = map(fd, 2, PROT_READ, MAP_SHARED, 1);
+    char *a = map(fd, 4, RW, MAP_SHARED, 0), *b = map(fd, 4, RW, MAP_SHARED, 0),
+         *c = map(fd, 2, PROT_READ, MAP_SHARED, 1);
     int p[2];
     pipe(p);
     a[5] = 'A';
@@ -67,9 +69,11 @@ static void two_views(int fd, const char *what)
     ok(a[6] == 'B' && b[5] == 'A' && c[7] == 'C', what);
     write(p[1], "through a pipe", 14);
     read(p[0], a + 2 * PAGE, 14);
-    ok(!memcmp(b + 2 * PAGE, "through a pipe", 14) && !memcmp(c + PAGE, "through", 7), "read() into one shows in all");
+    ok(!memcmp(b + 2 * PAGE, "through a pipe", 14) && !memcmp(c + PAGE, "through", 7),
+       "read() into one shows in all");
     pwrite(fd, "WRITTEN", 7, 3 * PAGE - 3);
-    ok(!memcmp(a + 3 * PAGE - 3, "WRITTEN", 7) && !memcmp(b + 3 * PAGE - 3, "WRITTEN", 7), "pwrite across a page border");
+    ok(!memcmp(a + 3 * PAGE - 3, "WRITTEN", 7) && !memcmp(b + 3 * PAGE - 3, "WRITTEN", 7),
+       "pwrite across a page border");
     a = mremap(a, 4 * PAGE, 8 * PAGE, MREMAP_MAYMOVE);
     b[9] = 'M';
     ok(a[9] == 'M', "a moved view is a view");
@@ -82,7 +86,8 @@ static void two_views(int fd, const char *what)
     munmap(b, 4 * PAGE);
     munmap(c, 2 * PAGE);
     a = map(fd, 4, PROT_READ, MAP_SHARED, 0);
-    ok(a[11] == 'U' && a[10] == 'P' && !memcmp(a + 2 * PAGE, "through", 7), "mapped again: earlier stores are there");
+    ok(a[11] == 'U' && a[10] == 'P' && !memcmp(a + 2 * PAGE, "through", 7),
+       "mapped again: earlier stores are there");
     mprotect(a, PAGE, RW);
     a[12] = 'V';
     b = map(fd, 1, PROT_READ, MAP_SHARED, 0);
@@ -127,10 +132,12 @@ static void private_views(void)
     ok(early[PAGE + 1] == '2' && late[PAGE + 1] == '2' && late[1] == '1', "others show a shared store");
     late[2 * PAGE] = 'L';
     pwrite(fd, "by call", 7, 2 * PAGE);
-    ok(late[2 * PAGE] == 'L' && late[2 * PAGE + 1] == 'c' && early[2 * PAGE + 1] == 'y', "pwrite beside a copied page");
+    ok(late[2 * PAGE] == 'L' && late[2 * PAGE + 1] == 'c' && early[2 * PAGE + 1] == 'y',
+       "pwrite beside a copied page");
     madvise(late, 6 * PAGE, MADV_DONTNEED);
     madvise(early, PAGE, MADV_DONTNEED);
-    ok(!memcmp(late + 2 * PAGE, "by call", 7) && early[1] == '1' && early[0] == 'a', "discarded: the file shows again");
+    ok(!memcmp(late + 2 * PAGE, "by call", 7) && early[1] == '1' && early[0] == 'a',
+       "discarded: the file shows again");
     s[0] = 'S';
     ok(early[0] == 'S', "and follows it again");
     munmap(s, 6 * PAGE);
@@ -154,19 +161,22 @@ static void calls_only(void)
     pwrite(fd, "two", 3, 2 * PAGE);
     ok(p[0] == 'a' && p[3] == 'p', "a copy is not the file's");
     mprotect(none, 4 * PAGE, PROT_READ);
-    ok(!memcmp(none, "zero", 4) && !memcmp(none + 3 * PAGE, "three", 5), "what could not be read when it was written");
+    ok(!memcmp(none, "zero", 4) && !memcmp(none + 3 * PAGE, "three", 5),
+       "what could not be read when it was written");
     p = mremap(p, 2 * PAGE, 4 * PAGE, MREMAP_MAYMOVE);
     ok(!memcmp(p + 2 * PAGE, "two", 3) && p[3] == 'p', "what was not mapped when it was written");
     madvise(p, PAGE, MADV_DONTNEED);
     ok(!memcmp(p, "zero", 4), "what was behind a copy");
     fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, PAGE + 100, 2 * PAGE);
-    ok(p[PAGE + 99] == 'b' && p[PAGE + 100] == 0 && p[2 * PAGE] == 0 && p[3 * PAGE + 100] == 'd', "a hole is punched");
+    ok(p[PAGE + 99] == 'b' && p[PAGE + 100] == 0 && p[2 * PAGE] == 0 && p[3 * PAGE + 100] == 'd',
+       "a hole is punched");
     int other = make("other", 1);
     struct iovec v[2] = {{"vec", 3}, {"tor", 3}};
     pwritev(fd, v, 2, PAGE - 3);
     loff_t in = 0, out = 3 * PAGE;
     copy_file_range(other, &in, fd, &out, 10, 0);
-    ok(!memcmp(none + PAGE - 3, "vector", 6) && !memcmp(none + 3 * PAGE, "aaaaaaaaaa", 10), "pwritev and copy_file_range");
+    ok(!memcmp(none + PAGE - 3, "vector", 6) && !memcmp(none + 3 * PAGE, "aaaaaaaaaa", 10),
+       "pwritev and copy_file_range");
     munmap(p, 4 * PAGE);
     munmap(none, 4 * PAGE);
     close(fd);
@@ -191,7 +201,8 @@ static void shrinks_and_grows(int flags)
     p[4 * PAGE] = 'n';
     lseek(fd, 5 * PAGE, SEEK_SET);
     write(fd, "appended", 8);
-    ok(!memcmp(p + 5 * PAGE, "appended", 8) && p[5 * PAGE + 8] == 0 && p[4 * PAGE] == 'n', "a write makes it grow");
+    ok(!memcmp(p + 5 * PAGE, "appended", 8) && p[5 * PAGE + 8] == 0 && p[4 * PAGE] == 'n',
+       "a write makes it grow");
     int append = open("sized", O_WRONLY | O_APPEND);
     pwrite(append, "+", 1, 0);
     ok(p[5 * PAGE + 8] == '+' && (p[0] == 'a' || flags == MAP_PRIVATE), "an appending pwrite");
@@ -285,7 +296,8 @@ static void code(void)
     ftruncate(fd, 2 * PAGE);
     put_code(bytes, 1);
     pwrite(fd, bytes, 6, 0);
-    char *x = map(fd, 2, PROT_READ | PROT_EXEC, MAP_SHARED, 0), *px = map(fd, 2, PROT_READ | PROT_EXEC, MAP_PRIVATE, 0);
+    char *x = map(fd, 2, PROT_READ | PROT_EXEC, MAP_SHARED, 0),
+         *px = map(fd, 2, PROT_READ | PROT_EXEC, MAP_PRIVATE, 0);
     ok(run(x) == 1 && run(px) == 1, "code in a file");
     put_code(bytes, 2);
     pwrite(fd, bytes, 6, 0);
@@ -316,7 +328,8 @@ static void code(void)
 static void children(void)
 {
     int fd = make("family", 4);
-    char *a = map(fd, 4, RW, MAP_SHARED, 0), *b = map(fd, 4, PROT_READ, MAP_SHARED, 0), *p = map(fd, 4, RW, MAP_PRIVATE, 0);
+    char *a = map(fd, 4, RW, MAP_SHARED, 0), *b = map(fd, 4, PROT_READ, MAP_SHARED, 0),
+         *p = map(fd, 4, RW, MAP_PRIVATE, 0);
     a[0] = '1';
     p[PAGE] = 'p';
     pid_t child = fork();

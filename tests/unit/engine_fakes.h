@@ -25,6 +25,7 @@
 
 #include "engine/core/engine.h"
 #include "engine/core/raw.h"
+#include "engine/load/replica.h"
 #include "store/protocol.h"
 
 struct engine engine;
@@ -42,6 +43,7 @@ static uint32_t fake_nmaps;
 struct fake_effect {
     uint64_t addr, len;
     uint8_t *bytes; /* after fake_commit */
+    bool file;      /* EFF_FILE */
 };
 static struct fake_effect *fake_effects;
 static uint32_t fake_neffects;
@@ -65,7 +67,24 @@ void effect_add(struct task *t, uint64_t addr, uint64_t len)
     if (!len)
         return;
     fake_effects = realloc(fake_effects, (fake_neffects + 1) * sizeof *fake_effects);
-    fake_effects[fake_neffects++] = (struct fake_effect){addr, len, NULL};
+    fake_effects[fake_neffects++] = (struct fake_effect){addr, len, NULL, false};
+}
+
+void effect_add_file(struct task *t, uint64_t addr, uint64_t end)
+{
+    char byte;
+    for (uint64_t next; addr < end; addr = next) {
+        next = PAGE_DOWN(addr) + PAGE_SIZE < end ? PAGE_DOWN(addr) + PAGE_SIZE : end;
+        if (safe_copy(&byte, (void *)addr, 1))
+            continue;
+        struct fake_effect *last = fake_neffects ? &fake_effects[fake_neffects - 1] : NULL;
+        if (last && last->file && !last->bytes && last->addr + last->len == addr) {
+            last->len += next - addr;
+            continue;
+        }
+        effect_add(t, addr, next - addr);
+        fake_effects[fake_neffects - 1].file = true;
+    }
 }
 
 void event_map(struct task *t, const struct trace_map *map, const char *path)
@@ -138,6 +157,21 @@ void fake_commit(void)
     }
 }
 
+/* Does in replay what the effect says; false where it cannot be. */
+__attribute__((unused)) static bool fake_apply_effect(const struct fake_effect *e)
+{
+    for (uint64_t done = 0, n; done < e->len; done += n) {
+        uint64_t at = e->addr + done;
+        const struct vma *v = space_find(&engine.space, at);
+        n = PAGE_DOWN(at) + PAGE_SIZE - at < e->len - done ? PAGE_DOWN(at) + PAGE_SIZE - at : e->len - done;
+        bool in_file = v && e->file && v->object && !replica_copied(v, at);
+        if (in_file ? replica_store(&engine.space, v, at, e->bytes + done, n) != 0
+                    : safe_copy((void *)at, e->bytes + done, n) != 0)
+            return false;
+    }
+    return true;
+}
+
 /* ---- the store ---- */
 
 struct fake_file {
@@ -154,6 +188,12 @@ static int fake_file(const uint8_t hash[32])
         if (!memcmp(fake_files[i].hash, hash, 32))
             return fake_files[i].fd;
     return -1;
+}
+
+/* For replica_open. */
+__attribute__((unused)) static int fake_open(const uint8_t hash[32])
+{
+    return dup(fake_file(hash));
 }
 
 void fake_forget_files(void)
@@ -227,6 +267,7 @@ static int fake_event_begin(void **state)
 {
     fake_forget_event();
     engine.mode = ENGINE_RECORD;
+    replica_open = fake_open;
     return 0;
 }
 

@@ -80,6 +80,21 @@ void effect_add(struct task *t, uint64_t addr, uint64_t len)
     t->effects.v[t->effects.count++] = (struct trace_effect){addr, (uint32_t)len, 0};
 }
 
+void effect_add_file(struct task *t, uint64_t addr, uint64_t end)
+{
+    if (addr >= end)
+        return;
+    effect_add(t, addr, end - addr);
+    t->effects.v[t->effects.count - 1].flags = EFF_FILE;
+}
+
+static uint64_t fake_resized; /* the last size */
+
+void event_resize(struct task *t, uint16_t object, uint64_t size)
+{
+    fake_resized = size;
+}
+
 void event_note(const char *format, ...)
 {
     size_t used = strlen(fake_notes);

@@ -5,11 +5,12 @@
 // LINK: src/engine/kernel/table.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
 // LINK: src/engine/kernel/generic.c src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
 // LINK: src/engine/kernel/procview.c src/engine/kernel/unknown.c src/engine/kernel/limits.c
-// LINK: src/engine/fast/effects.c src/engine/fast/files.c
+// LINK: src/engine/fast/effects.c src/engine/fast/files.c src/engine/load/objects.c
 #include <stddef.h>
 #include <stdint.h>
 
 #include "fake_engine.h"
+#include "engine/load/objects.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -405,6 +406,8 @@ static void writes_to_mapped_files(void **state)
     struct vma *v = fake_map(p, 2 * 4096, PROT_READ | PROT_WRITE, true);
     v->file = ref;
     v->offset = 4096;
+    v->object = 1;
+    objects[1] = (struct object){st.st_dev, st.st_ino, 3 * 4096, false};
     assert_int_equal(CALL(pwrite64, A(fd), A("abcdef"), 6, 4093), 6); /* three before, three inside */
     assert_true(covers(A(p), 3));
     assert_int_equal(p[2], 'f');
@@ -415,8 +418,14 @@ static void writes_to_mapped_files(void **state)
     assert_int_equal(fake_task.effects.count, 0);
     assert_int_equal(CALL(write, A(other), A("abcdef"), 6), 6);
     assert_int_equal(fake_task.effects.count, 0);
+    assert_int_equal(fake_resized, 0);
+    assert_int_equal(CALL(pwrite64, A(fd), A("abcdef"), 6, 3 * 4096), 6);
+    assert_int_equal(fake_resized, 3 * 4096 + 6);
+    assert_int_equal(fake_task.effects.count, 0);
     assert_int_equal(CALL(ftruncate, A(fd), 4096 + 100), 0); /* the second page is gone: SIGBUS */
     assert_true(covers(A(p) + 100, 3996));
+    assert_int_equal(fake_resized, 4096 + 100);
+    assert_int_equal(objects[1].size, 4096 + 100);
     assert_false(covers(A(p) + 4096, 1));
     /* a descriptor that was something else before is looked at again */
     close(other);

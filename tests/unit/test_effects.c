@@ -10,7 +10,7 @@
 // LINK: src/engine/kernel/table.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
 // LINK: src/engine/kernel/generic.c src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
 // LINK: src/engine/kernel/procview.c src/engine/kernel/unknown.c src/engine/kernel/limits.c
-// LINK: src/engine/fast/effects.c src/engine/fast/files.c
+// LINK: src/engine/fast/effects.c src/engine/fast/files.c src/engine/load/objects.c
 #include <stddef.h>
 #include <stdint.h>
 

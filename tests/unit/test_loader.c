@@ -5,6 +5,7 @@
  */
 // LINK: src/engine/load/space.c src/engine/load/files.c src/engine/load/slots.c src/engine/load/elf.c
 // LINK: src/engine/load/change.c src/engine/load/program.c src/engine/load/stack.c
+// LINK: src/engine/load/objects.c src/engine/load/replica.c
 #include "engine_fakes.h"
 
 #include <sys/resource.h>

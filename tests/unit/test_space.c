@@ -2,7 +2,7 @@
  * test_space.c: random changes of an address space against an array of pages and against /proc/self/maps, and
  * the edges of its contract.
  */
-// LINK: src/engine/load/space.c src/engine/load/files.c
+// LINK: src/engine/load/space.c src/engine/load/files.c src/engine/load/objects.c src/engine/load/replica.c
 #include "engine_fakes.h"
 
 #include <sys/un.h>
@@ -121,6 +121,13 @@ static void fill_map(uint32_t from, uint32_t n, uint32_t prot, bool shared, cons
                                         .byte = f ? (uint8_t)(offset / PAGE_SIZE + i + 100) : 0};
 }
 
+/* A private page of a file that was writable once. */
+static void note_dirty(struct page *p)
+{
+    if (p->file && !p->shared && (p->prot & PROT_WRITE))
+        p->flags |= VMA_DIRTY;
+}
+
 static void step_map(struct space *s, uint32_t from, uint32_t n)
 {
     bool with_file = roll(2), shared = roll(3) == 0 && !with_file;
@@ -136,6 +143,8 @@ static void step_map(struct space *s, uint32_t from, uint32_t n)
     assert_int_equal(space_apply(s, &map, file->path, file_fd), 0);
     const struct file_ref *ref = with_file ? file_known(file->hash, PAGES * PAGE_SIZE, file->path) : NULL;
     fill_map(from, n, prot, shared, ref, first * PAGE_SIZE);
+    for (uint32_t i = from; i < from + n; i++)
+        note_dirty(&model[i]);
 }
 
 static void step_unmap(struct space *s, uint32_t from, uint32_t n)
@@ -151,8 +160,10 @@ static void step_protect(struct space *s, uint32_t from, uint32_t n)
     for (uint32_t i = from; i < from + n; i++)
         mapped = mapped && model[i].mapped;
     assert_int_equal(space_protect(s, addr_of(from), n * PAGE_SIZE, prot), mapped ? 0 : -ENOMEM);
-    for (uint32_t i = from; mapped && i < from + n; i++)
+    for (uint32_t i = from; mapped && i < from + n; i++) {
         model[i].prot = prot;
+        note_dirty(&model[i]);
+    }
 }
 
 static void step_write(uint32_t from, uint32_t n)

@@ -199,8 +199,8 @@ static uint16_t object_mapped(const struct file_id *id)
 }
 
 /*
- * A mapped file was written to or has another size. The rest of the page that holds its old or new end is recorded
- * with it: it becomes zero, or comes to be part of the file.
+ * A mapped file was written to or has another size. The rest of the page that holds its old or new end is
+ * recorded with it: it becomes zero, or comes to be part of the file.
  */
 static void file_changed(struct task *t, const struct sys_call *c, uint16_t number, int fd, uint64_t size)
 {

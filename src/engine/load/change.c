@@ -74,7 +74,8 @@ static void record_outside(const struct vma *v, const char *what)
 static bool shown_otherwise(const struct space *s, const struct vma *v)
 {
     for (uint32_t i = 0; i < s->count; i++)
-        if (s->vmas[i].object == v->object && memcmp(s->vmas[i].file->hash, v->file->hash, sizeof v->file->hash))
+        if (s->vmas[i].object == v->object &&
+            memcmp(s->vmas[i].file->hash, v->file->hash, sizeof v->file->hash))
             return true;
     return false;
 }
@@ -138,7 +139,8 @@ int change_unmap(struct space *s, uint64_t start, uint64_t len)
 /* What files hold now, of the parts of [start, end) that show one whose changes replay cannot know. */
 static void record_files(const struct space *s, uint64_t start, uint64_t end, bool private_only)
 {
-    for (const struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
+    for (const struct vma *v = space_at_or_above(s, start); v && v->start < end;
+         v = space_at_or_above(s, v->end))
         if (objects_differ(v) && !(v->shared && private_only))
             effect_add_file(engine.task, v->start > start ? v->start : start, v->end < end ? v->end : end);
 }
@@ -148,7 +150,8 @@ static bool hidden_part(const struct space *s, uint64_t start, uint64_t end, uin
 {
     *from = end;
     *to = start;
-    for (const struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
+    for (const struct vma *v = space_at_or_above(s, start); v && v->start < end;
+         v = space_at_or_above(s, v->end))
         if (!v->prot && objects_differ(v)) {
             *from = *from < end ? *from : v->start > start ? v->start : start;
             *to = v->end < end ? v->end : end;

@@ -31,7 +31,7 @@ enum { BUCKETS = 256, RETRIES = 100, RETRY_MS = 100 };
 
 struct entry {
     struct entry *next;
-    bool unstable; /* its times prove nothing */
+    bool unstable;  /* its times prove nothing */
     bool stored_to; /* and never will: a mapping may be written to */
     struct file_ref ref;
 };

@@ -13,7 +13,8 @@ static bool in_use(const struct space *s, uint16_t number)
     return false;
 }
 
-/* Numbers go round; one that a mapping still shows is passed over. A space has fewer mappings than there are numbers. */
+/* Numbers go round; one that a mapping still shows is passed over. A space has fewer mappings than there are
+ * numbers. */
 static uint16_t unused(const struct space *s)
 {
     static uint16_t last;

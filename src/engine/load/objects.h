@@ -1,8 +1,8 @@
 /*
- * objects.h: what mappings show. An object is a file, or a piece of shared memory, that at least one mapping of the
- * space shows; its number (1 to OBJECTS_MAX - 1) is in the vmas and in the trace (struct trace_map). A number
- * belongs to the object as long as something shows it, and may then be given to another. Recording only; what
- * replay makes of the numbers is in replica.h.
+ * objects.h: what mappings show. An object is a file, or a piece of shared memory, that at least one mapping
+ * of the space shows; its number (1 to OBJECTS_MAX - 1) is in the vmas and in the trace (struct trace_map). A
+ * number belongs to the object as long as something shows it, and may then be given to another. Recording
+ * only; what replay makes of the numbers is in replica.h.
  */
 #ifndef CLIO_ENGINE_LOAD_OBJECTS_H
 #define CLIO_ENGINE_LOAD_OBJECTS_H
@@ -26,8 +26,8 @@ uint16_t object_of(const struct space *s, uint64_t dev, uint64_t ino);
 uint16_t object_new(const struct space *s);
 
 /*
- * True when pages of v that come into view (grown, made readable, no longer covered by a private copy) may differ from
- * what replay shows there, so that their bytes must be recorded.
+ * True when pages of v that come into view (grown, made readable, no longer covered by a private copy) may
+ * differ from what replay shows there, so that their bytes must be recorded.
  */
 static inline bool objects_differ(const struct vma *v)
 {

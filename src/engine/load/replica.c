@@ -1,8 +1,9 @@
 /*
  * replica.c: see replica.h.
  *
- * An object gets its replica at the first change. The mappings it has by then are made again over the replica; pages
- * of private ones that the guest has written to (pagemap: not a page of a file) are carried over.
+ * An object gets its replica at the first change. The mappings it has by then are made again over the
+ * replica; pages of private ones that the guest has written to (pagemap: not a page of a file) are carried
+ * over.
  */
 #include "engine/load/replica.h"
 
@@ -29,7 +30,7 @@ int (*replica_open)(const uint8_t hash[32]);
 
 static struct replica {
     uint16_t object;
-    int fd, clone; /* clone: for a child being forked */
+    int fd, clone;    /* clone: for a child being forked */
     uint8_t hash[32]; /* of the capture that was taken over last; 0 for memory */
 } * replicas;
 static uint32_t count, capacity;
@@ -60,7 +61,9 @@ static const struct vma *view_of(const struct space *s, uint16_t object)
 
 static int zero_range(int fd, uint64_t from, uint64_t to)
 {
-    return from < to ? (int)raw4(SYS_fallocate, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, to - from) : 0;
+    return from < to
+               ? (int)raw4(SYS_fallocate, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, to - from)
+               : 0;
 }
 
 static int copy_bytes_of(int to, int from, uint64_t at, uint64_t end)
@@ -311,8 +314,8 @@ void replica_drop_unused(const struct space *s)
 /* ---- changes of the space ---- */
 
 /* The file has been captured anew: v and, where that may differ, every other view show this content. */
-static int take_over(const struct space *s, struct replica *r, const struct vma *v, const uint8_t hash[32], int content,
-                     uint64_t size)
+static int take_over(const struct space *s, struct replica *r, const struct vma *v, const uint8_t hash[32],
+                     int content, uint64_t size)
 {
     struct stat st;
     if (fstat(r->fd, &st) || ((uint64_t)st.st_size != size && ftruncate(r->fd, (off_t)size)))
@@ -415,7 +418,8 @@ bool replica_copied(const struct vma *v, uint64_t addr)
     return !v->shared && !read_pagemap(PAGE_DOWN(addr), &entry, 1) && is_copy(entry);
 }
 
-int replica_store(const struct space *s, const struct vma *v, uint64_t addr, const uint8_t *bytes, uint64_t len)
+int replica_store(const struct space *s, const struct vma *v, uint64_t addr, const uint8_t *bytes,
+                  uint64_t len)
 {
     uint64_t offset = v->offset + (addr - v->start), page = PAGE_DOWN(offset);
     struct stat st;

@@ -105,8 +105,8 @@ static void move_start(struct vma *v, uint64_t start)
 static bool mergeable(const struct vma *a, const struct vma *b)
 {
     return a->end == b->start && a->prot == b->prot && a->shared == b->shared &&
-           a->growsdown == b->growsdown && a->flags == b->flags && a->object == b->object && a->file == b->file &&
-           (!has_offset(a) || a->offset + (a->end - a->start) == b->offset);
+           a->growsdown == b->growsdown && a->flags == b->flags && a->object == b->object &&
+           a->file == b->file && (!has_offset(a) || a->offset + (a->end - a->start) == b->offset);
 }
 
 static void insert_at(struct space *s, uint32_t i, const struct vma *v)
@@ -264,7 +264,8 @@ static void mark_dirty(struct vma *v)
         v->flags |= VMA_DIRTY;
 }
 
-/* Code that shows the same memory as v, which can be written now, is to be translated anew and watched there, too. */
+/* Code that shows the same memory as v, which can be written now, is to be translated anew and watched there,
+ * too. */
 static void writable_view(const struct space *s, const struct vma *v)
 {
     for (uint32_t i = 0; v->object && v->shared && (v->prot & PROT_WRITE) && i < s->count; i++) {
@@ -450,8 +451,8 @@ static int discard_part(const struct vma *part, bool removed)
 }
 
 /*
- * Replay's half of madvise: private memory goes back to zeros or to the file. Shared memory keeps its content,
- * unless map->shared says that the content itself was removed.
+ * Replay's half of madvise: private memory goes back to zeros or to the file. Shared memory keeps its
+ * content, unless map->shared says that the content itself was removed.
  */
 static int discard(struct space *s, const struct trace_map *map)
 {
@@ -488,7 +489,7 @@ static int apply_mapping(struct space *s, const struct trace_map *map, const cha
     } else if (v.object) {
         error = replica_map_memory(s, &v);
     }
-    return error ? error : space_map(s, &v, fd, MAP_NORESERVE);
+    return error ? error : space_map(s, &v, v.file ? fd : -1, MAP_NORESERVE);
 }
 
 static int apply(struct space *s, const struct trace_map *map, const char *path, int fd)

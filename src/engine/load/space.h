@@ -29,7 +29,8 @@ int space_map(struct space *s, const struct vma *v, int fd, int host_flags);
  * there. */
 int space_adopt(struct space *s, const struct vma *v);
 int space_unmap(struct space *s, uint64_t start, uint64_t len);
-/* Replay: maps v, which is in the array, anew at the host because its object has another replica. 0 or -errno. */
+/* Replay: maps v, which is in the array, anew at the host because its object has another replica. 0 or
+ * -errno. */
 int space_host_map(const struct vma *v);
 /* Gives v's pages at the host the protection that v says. 0 or -errno. */
 int space_host_protect(const struct vma *v);
