@@ -24,6 +24,8 @@
 
 /* ---- faults ---- */
 
+static void perform_and_record(struct task *t);
+
 static void deliver_fault(struct task *t)
 {
     if (engine.mode == ENGINE_REPLAY)
@@ -42,10 +44,46 @@ static uint64_t fetch_fault_address(uint64_t pc)
     return pc + (room - safe_copy(bytes, (const void *)pc, room));
 }
 
+/*
+ * The vsyscall page, where old static programs call three functions at fixed addresses: each is its system call,
+ * returning to the caller. 0: pc is none of them.
+ */
+static uint32_t vsyscall_number(uint64_t pc)
+{
+    switch (pc) {
+    case 0xffffffffff600000:
+        return SYS_gettimeofday;
+    case 0xffffffffff600400:
+        return SYS_time;
+    case 0xffffffffff600800:
+        return SYS_getcpu;
+    default:
+        return 0;
+    }
+}
+
+static bool perform_vsyscall(struct task *t, uint64_t pc)
+{
+    uint64_t caller;
+    uint32_t nr = vsyscall_number(pc);
+    if (!nr || guest_read(&caller, t->regs.gpr[GPR_RSP], 8))
+        return false;
+    t->regs.gpr[GPR_RSP] += 8;
+    t->regs.gpr[GPR_RAX] = nr;
+    t->exit_pc = t->regs.rip = caller;
+    if (engine.mode == ENGINE_REPLAY)
+        replay_syscall(t);
+    else
+        perform_and_record(t);
+    return true;
+}
+
 /* The guest jumped to memory that it may not execute, or that is a mapping beyond the end of its file. */
 static void raise_fetch_fault(struct task *t, uint64_t pc)
 {
     siginfo_t info;
+    if (perform_vsyscall(t, pc))
+        return;
     memset(&info, 0, sizeof info);
     uint64_t addr = fetch_fault_address(pc);
     const struct vma *v = space_find(&engine.space, addr);
@@ -180,6 +218,9 @@ static void open_buffers(const struct sys_call *c)
     case SYS_recvmsg:
     case SYS_recvmmsg:
     case SYS_process_vm_readv:
+    case SYS_vmsplice:
+    case SYS_io_getevents:
+    case SYS_ioctl:
         watch_open(0, GUEST_HIGH);
         return;
     }
@@ -207,15 +248,10 @@ static int64_t perform(struct task *t, struct sys_call *c)
     return sys_record(t, c);
 }
 
-static void record_syscall(struct task *t)
+static void perform_and_record(struct task *t)
 {
     struct sys_call c;
     t->call_pc = t->exit_pc - 2;
-    if (t->pending) {
-        t->regs.rip = t->call_pc;
-        signals_deliver_queued(t, EVF_ENTRY);
-        return;
-    }
     syscall_from_regs(t, &c);
     uint32_t hash = regs_hash(&t->regs, t->call_pc);
     event_entered(t, &c, t->call_pc, hash);
@@ -250,6 +286,16 @@ static void forget_stale_code(void)
     files_stale = (struct files_stale){0, 0};
     if (stale.end)
         code_invalidate(stale.start, stale.end);
+}
+
+static void record_syscall(struct task *t)
+{
+    if (t->pending) {
+        t->regs.rip = t->exit_pc - 2;
+        signals_deliver_queued(t, EVF_ENTRY);
+    } else {
+        perform_and_record(t);
+    }
 }
 
 void exit_syscall(struct task *t)

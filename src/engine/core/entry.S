@@ -91,6 +91,7 @@ stub_miss:
     cmpq %rcx, (%rax)
     jne 1f
     movq 8(%rax), %rcx
+    jrcxz 1f /* an empty entry and a jump to address 0 */
     movq %rcx, %gs:TASK_MISS_ENTRY
     movq %gs:TASK_MISS_FLAGS, %rax
     addb $127, %al

@@ -226,30 +226,21 @@ void cache_emit_counted(struct cache *cache, struct code *c, struct block *b)
         instrument_counted(c);
 }
 
+/* Without touching the flags: who comes here by a slot that another block shares may need them. */
 void cache_emit_indirect_check(struct cache *cache, struct code *c, struct block *b)
 {
-    bool near = (int64_t)b->pc == (int32_t)b->pc;
-    if (near && !b->flags_live) {
-        emit8(c, 0x65); /* cmp qword gs:[target], imm32 */
-        emit8(c, 0x48);
-        emit8(c, 0x81);
-        emit_gs_modrm(c, 7, TASK_TARGET);
-        emit32(c, (uint32_t)b->pc);
-        emit_jcc(c, 5, cache->miss);
+    emit_load_slot(c, GPR_RCX, TASK_TARGET);
+    if ((int64_t)b->pc == (int32_t)b->pc) {
+        emit_lea_add(c, GPR_RCX, -(int32_t)b->pc);
     } else {
-        emit_load_slot(c, GPR_RCX, TASK_TARGET);
-        if (near) {
-            emit_lea_add(c, GPR_RCX, -(int32_t)b->pc);
-        } else {
-            emit_store_slot(c, TASK_SPILL_RAX, GPR_RAX);
-            emit_mov_imm(c, GPR_RAX, -b->pc);
-            emit_bytes(c, "\x48\x8d\x0c\x01", 4); /* lea rcx, [rcx+rax] */
-            emit_load_slot(c, GPR_RAX, TASK_SPILL_RAX);
-        }
-        emit8(c, 0xe3); /* jrcxz over the jump */
-        emit8(c, 5);
-        emit_jmp(c, cache->miss);
+        emit_store_slot(c, TASK_SPILL_RAX, GPR_RAX);
+        emit_mov_imm(c, GPR_RAX, -b->pc);
+        emit_bytes(c, "\x48\x8d\x0c\x01", 4); /* lea rcx, [rcx+rax] */
+        emit_load_slot(c, GPR_RAX, TASK_SPILL_RAX);
     }
+    emit8(c, 0xe3); /* jrcxz over the jump */
+    emit8(c, 5);
+    emit_jmp(c, cache->miss);
     emit_load_slot(c, GPR_RCX, TASK_SPILL_RCX);
 }
 
@@ -276,13 +267,27 @@ static void make_entry(struct cache *cache, struct block *b, enum entry kind)
     __atomic_store_n(&b->entries[kind], start, __ATOMIC_RELEASE);
 }
 
+/* The shared cache cannot be written: an entry of this process's own in front of the shared body. */
+static uint8_t *make_private_entry(struct block *b)
+{
+    cache_unshare("the shared cache stays locked");
+    struct code c = {cache_own->hot};
+    uint8_t *start = c.p;
+    cache_emit_counted(cache_own, &c, b);
+    emit_jmp(&c, b->entries[ENTRY_PLAIN]);
+    cache_own->hot = c.p;
+    cache_note_range(cache_own, start, b, ENTRY_COUNTED);
+    return start;
+}
+
 uint8_t *cache_entry(struct block *b, enum entry kind)
 {
     uint8_t *entry = __atomic_load_n(&b->entries[kind], __ATOMIC_ACQUIRE);
     if (entry)
         return entry;
     struct cache *c = cache_holding(b);
-    cache_lock(c);
+    if (!cache_lock(c))
+        return make_private_entry(b);
     if (!b->entries[kind])
         make_entry(c, b, kind);
     cache_unlock(c);
@@ -306,9 +311,12 @@ static void wipe_second(void)
 void cache_fill_indirect(struct block *b)
 {
     uint16_t i = (uint16_t)b->pc;
+    uint8_t *entry = cache_entry(b, ENTRY_INDIRECT);
+    if (entry != b->entries[ENTRY_INDIRECT])
+        return; /* the shared cache stays locked: not for the tables */
     if (indirect_table[i] == cache_own->miss)
         filled[nfilled++] = i;
-    indirect_table[i] = cache_entry(b, ENTRY_INDIRECT);
+    indirect_table[i] = entry;
     *second_of(b->pc) = (struct second_entry){b->pc, indirect_table[i]};
     second_used = true;
 }
@@ -360,7 +368,9 @@ static void link_inline(struct link *l, struct block *to)
     bool near = (int64_t)to->pc == (int32_t)to->pc;
     bool may = near && may_link(l->from, to);
     uint8_t *entry = may ? cache_entry(to, l->entry) : NULL;
-    cache_lock(c);
+    if (!cache_lock(c))
+        return;
+    may = may && entry == to->entries[l->entry];
     if (!l->to && may) {
         patch_rel32(l->site, entry);
         __atomic_store_n((uint32_t *)l->guess, (uint32_t)-to->pc, __ATOMIC_RELEASE);
@@ -389,8 +399,11 @@ void cache_link(struct link *l, struct block *to)
     } else {
         if (!may_link(l->from, to))
             return;
+        uint8_t *entry = cache_entry(to, l->entry);
+        if (entry != to->entries[l->entry])
+            return;
         if (l->kind != LINK_FALL)
-            patch_rel32(l->site, cache_entry(to, l->entry));
+            patch_rel32(l->site, entry);
         l->to = to;
     }
     if (!(to->number & BLOCK_SHARED))

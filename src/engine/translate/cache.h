@@ -192,7 +192,8 @@ void cache_exec(void);
 void cache_unshare(const char *why);
 /* True when translation of another block might not fit. */
 bool cache_full(const struct cache *c);
-void cache_lock(struct cache *c);
+/* False, after a while, when somebody holds the lock and stands still (a stopped process). */
+bool cache_lock(struct cache *c);
 void cache_unlock(struct cache *c);
 
 /* --- for the translator; the cache is locked --- */

@@ -145,6 +145,8 @@ static void emit_address(struct code *c, const struct insn *in, const ZydisDecod
                                         o->mem.base != ZYDIS_REGISTER_NONE ? o->mem.base : o->mem.index) == 32;
     save_two(c);
     int64_t disp = o->mem.disp.has_displacement ? o->mem.disp.value : 0;
+    if (in->z.mnemonic == ZYDIS_MNEMONIC_POP && o->mem.base == ZYDIS_REGISTER_RSP)
+        disp += o->size / 8; /* counted from rsp after the pop */
     if (o->mem.base == ZYDIS_REGISTER_NONE && o->mem.index == ZYDIS_REGISTER_NONE)
         emit_mov_imm(c, GPR_RAX, (uint64_t)disp);
     else
@@ -198,7 +200,6 @@ static bool is_push(const struct insn *in)
     case ZYDIS_MNEMONIC_PUSHF:
     case ZYDIS_MNEMONIC_PUSHFQ:
     case ZYDIS_MNEMONIC_CALL:
-    case ZYDIS_MNEMONIC_ENTER:
         return true;
     default:
         return false;
@@ -269,7 +270,11 @@ bool instrument_before(struct code *c, const struct insn *in, struct write_site 
     if (!(o = written_memory(ops, decode_operands(in, ops))))
         return false;
     *site = (struct write_site){.size = o->size / 8u};
-    if (is_push(in)) {
+    if (in->z.mnemonic == ZYDIS_MNEMONIC_ENTER) {
+        site->kind = SITE_BELOW;
+        site->size = 8 * (1 + ((uint32_t)in->z.raw.imm[1].value.u & 31));
+        emit_store_slot(c, TASK_EA, GPR_RSP);
+    } else if (is_push(in)) {
         site->kind = SITE_PUSH;
         if (in->kind != INSN_PLAIN)
             site->size = 8;
@@ -329,7 +334,7 @@ void instrument_after(struct code *c, const struct write_site *site, uint32_t in
     if (site->kind == SITE_PUSH)
         emit_store_slot(c, TASK_EA, GPR_RSP);
     bool simple = size == 1 || size == 2 || size == 4 || (size && size <= 64 && size % 8 == 0);
-    if (site->kind == SITE_REP || site->kind == SITE_MASK || !simple) {
+    if (site->kind == SITE_REP || site->kind == SITE_MASK || site->kind == SITE_BELOW || !simple) {
         emit_log_by_host(c, site, index);
         return;
     }
@@ -408,6 +413,9 @@ void exit_log_store(struct task *t)
     switch (t->exit_site >> 24) {
     case SITE_REP:
         log_rep(t, index, t->effective[0], t->effective[1]);
+        break;
+    case SITE_BELOW:
+        stop_log_range(t, index, t->effective[0] - t->effective[1], t->effective[1]);
         break;
     case SITE_MASK:
         log_masked(t, index, t->effective[0], t->effective[1]);

@@ -27,6 +27,7 @@ struct write_site {
         SITE_PUSH, /* at rsp afterwards */
         SITE_REP,  /* from TASK_EA to rdi */
         SITE_MASK, /* elements that a vector register selects */
+        SITE_BELOW, /* the `size` bytes below TASK_EA (enter) */
     } kind;
     uint32_t size; /* bytes; SITE_REP: of one element */
     uint64_t pc;   /* SITE_MASK */

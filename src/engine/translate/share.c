@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -51,21 +52,27 @@ void share_init(void)
 
 /* ---- the lock: a POSIX file lock, which the kernel lets go when its holder dies, in whatever namespace ---- */
 
-static void set_lock(short type)
+static bool set_lock(short type)
 {
     const struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-    int64_t error;
-    do
-        error = raw3(SYS_fcntl, hostfd(lock_handle), F_SETLKW, &lock);
-    while (error == -EINTR);
-    if (error)
-        BUG("the shared code cache cannot be locked: error %d", (int)-error);
+    return !raw3(SYS_fcntl, hostfd(lock_handle), F_SETLK, &lock);
 }
 
-void cache_lock(struct cache *c)
+bool cache_lock(struct cache *c)
 {
-    if (c->shared)
-        set_lock(F_WRLCK);
+    enum { TRIES = 300, SPINS = 50 };
+    const struct timespec pause = {0, 1000000};
+    if (!c->shared)
+        return true;
+    for (int i = 0; i < TRIES + SPINS; i++) {
+        if (set_lock(F_WRLCK))
+            return true;
+        if (i < SPINS)
+            raw0(SYS_sched_yield);
+        else
+            raw2(SYS_nanosleep, &pause, 0);
+    }
+    return false;
 }
 
 void cache_unlock(struct cache *c)
@@ -132,7 +139,8 @@ static enum claim claim_of(const struct vma *v, uint16_t *world)
 static bool add_claim(const struct vma *v, uint16_t *world)
 {
     struct cache *c = cache_shared;
-    cache_lock(c);
+    if (!cache_lock(c))
+        return false;
     if (c->nmodules < CACHE_MODULES && claim_of(v, world) == CLAIM_NONE) {
         struct cache_module *m = &c->modules[c->nmodules];
         *m = (struct cache_module){.start = v->start, .end = v->end, .offset = v->offset,

@@ -514,7 +514,10 @@ struct block *translate_block(uint64_t pc, enum entry first_wanted)
             cache_flush();
         c = cache_own;
     }
-    cache_lock(c);
+    if (!cache_lock(c)) {
+        cache_unshare("the shared cache stays locked");
+        c = cache_own;
+    }
     b = cache_find(pc);
     if (!b)
         b = translate_new(pc, room, first_wanted, translate_limit(pc), true);
@@ -523,13 +526,14 @@ struct block *translate_block(uint64_t pc, enum entry first_wanted)
 }
 
 /*
- * True when the target of an unlinked fall-through can be placed over the jump: the jump is the last thing emitted.
+ * True when the target of an unlinked fall-through can be placed over the jump: the jump is the last thing emitted. The
+ * block keeps 5 bytes before it, for a jump may come back to its own start (unlink_incoming).
  */
 static bool at_the_end(const struct link *l)
 {
     const uint8_t *end = cache_own->hot;
     return !translate_options.instrument && !(l->number & BLOCK_SHARED) && l->kind == LINK_DIRECT && l->entry == ENTRY_PLAIN && l->site + 4 == end &&
-           l->from->body_end == end && cache_where(l->target).cache == cache_own;
+           l->site - 1 >= l->from->body + 5 && l->from->body_end == end && cache_where(l->target).cache == cache_own;
 }
 
 static struct block *place_over(struct link *l)
