@@ -424,6 +424,7 @@ void replay_preempt(struct task *t)
     if (!is_preempting(next.event))
         diverged(t, &o);
     take_signal(t);
+    take_exit_signals(t);
 }
 
 void replay_fault(struct task *t)
@@ -601,6 +602,7 @@ void replay_syscall(struct task *t)
         check(t, &o);
         t->regs.rip = pc;
         take_signal(t);
+        take_exit_signals(t);
         return;
     }
     if (e->rec.kind == EV_FORK || e->rec.kind == EV_EXEC || e->rec.kind == EV_EXIT)
