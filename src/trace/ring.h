@@ -62,6 +62,7 @@ struct ring_control {
     uint32_t stop;                 /* 1: recording ends; producers kill themselves at their next event */
     _Alignas(64) uint32_t store_sleeps; /* 1: the store is in poll; wake it by a datagram after filling half a ring */
     uint32_t disk_full;            /* 1: the store cannot write; producers will be paused by their full rings */
+    uint32_t output_turn;          /* pid of the producer that is writing to the recording's output, or 0 */
 };
 
 #endif

@@ -259,9 +259,11 @@ static void perform_and_record(struct task *t)
     LOG(syscall, "%s (%u) (%lx, %lx, %lx, %lx, %lx, %lx) at %lx", name ? name : "call", c.nr, (unsigned long)c.args[0], (unsigned long)c.args[1],
         (unsigned long)c.args[2], (unsigned long)c.args[3], (unsigned long)c.args[4], (unsigned long)c.args[5],
         (unsigned long)t->call_pc);
+    bool turn = syscall_is_output(&c) && event_output_begin();
     c.result = perform(t, &c);
     LOG(syscall, "%s = %ld%s, %u effects", name ? name : "call", (long)c.result, c.restart ? " (to be restarted)" : "", t->effects.count);
     if (c.restart) {
+        event_output_end(turn);
         event_returned();
         t->effects.count = t->maps_used = t->maps_count = 0;
         t->regs.rip = t->call_pc;
@@ -273,6 +275,7 @@ static void perform_and_record(struct task *t)
         replaced = c.nr == SYS_execve || c.nr == SYS_execveat;
     else
         syscall_publish(t, &c, hash);
+    event_output_end(turn);
     event_returned();
     if (!replaced && c.nr != SYS_rt_sigreturn)
         syscall_to_regs(t, c.result);

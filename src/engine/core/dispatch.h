@@ -20,6 +20,8 @@ bool exit_syscall_fast(struct task *t);
 /* FAST (fast/syscall.c) */
 void syscall_from_regs(struct task *t, struct sys_call *c);
 void syscall_to_regs(struct task *t, int64_t result);
+/* The call would write to the recording's stdout or stderr. FAST. */
+bool syscall_is_output(const struct sys_call *c);
 void syscall_publish(struct task *t, const struct sys_call *c, uint32_t hash);
 
 /* Sets task->resume to the translation of the guest's pc; a pc that cannot be executed raises the guest's SIGSEGV. */

@@ -44,6 +44,14 @@ void event_publish(struct task *t, const struct event_head *head);
 void event_entered(struct task *t, const struct sys_call *c, uint64_t pc, uint32_t hash);
 void event_returned(void);
 
+/*
+ * Around a call that writes to the recording's stdout or stderr, until its event is published: so that the sequence
+ * numbers of such events are in the order of the writes. Waits for another process's turn, but not for long: one that
+ * blocks in its write (or died there) is not waited for. Returns whether the turn was taken.
+ */
+bool event_output_begin(void);
+void event_output_end(bool taken);
+
 /* A record of the tasks substream; body of `size` bytes, multiple of 8. */
 void event_record(const struct trace_record *record);
 

@@ -6,6 +6,7 @@
  */
 #include "engine/core/event.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <time.h>
 
@@ -292,4 +293,25 @@ void event_record(const struct trace_record *record)
     uint64_t at = engine.ring->head;
     copy_bytes(ring_reserve(&at, record->size), record, record->size);
     ring_publish(at);
+}
+
+bool event_output_begin(void)
+{
+    enum { TRIES = 100 };
+    uint32_t *turn = &engine.control->output_turn, me = (uint32_t)engine.ring->pid;
+    for (int i = 0; i < TRIES; i++) {
+        uint32_t nobody = 0;
+        if (__atomic_compare_exchange_n(turn, &nobody, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return true;
+        if (i == TRIES / 2 && raw2(SYS_kill, nobody, 0) == -ESRCH)
+            __atomic_compare_exchange_n(turn, &nobody, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        raw0(SYS_sched_yield);
+    }
+    return false;
+}
+
+void event_output_end(bool taken)
+{
+    if (taken)
+        __atomic_store_n(&engine.control->output_turn, 0, __ATOMIC_RELEASE);
 }

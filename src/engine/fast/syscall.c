@@ -32,6 +32,13 @@ void syscall_to_regs(struct task *t, int64_t result)
     t->regs.gpr[GPR_R11] = t->regs.rflags;
 }
 
+bool syscall_is_output(const struct sys_call *c)
+{
+    struct sys_call done = *c;
+    done.result = 1;
+    return sys_output_flags(&done);
+}
+
 void syscall_publish(struct task *t, const struct sys_call *c, uint32_t hash)
 {
     struct event_head head = {EV_SYSCALL, (uint16_t)sys_output_flags(c), (uint16_t)c->nr, t->call_pc, c->result, hash, NULL, 0};
@@ -51,9 +58,13 @@ bool exit_syscall_fast(struct task *t)
     syscall_from_regs(t, &c);
     uint32_t hash = regs_hash(&t->regs, t->call_pc);
     event_entered(t, &c, t->call_pc, hash);
-    if (!sys_record_fast(t, &c) || c.restart)
+    bool turn = syscall_is_output(&c) && event_output_begin();
+    if (!sys_record_fast(t, &c) || c.restart) {
+        event_output_end(turn);
         return false;
+    }
     syscall_publish(t, &c, hash);
+    event_output_end(turn);
     syscall_to_regs(t, c.result);
     struct block *b = t->pending ? NULL : cache_find(t->regs.rip);
     t->called = !b || files_stale.end;
