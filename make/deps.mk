@@ -7,7 +7,6 @@ deps:
 	@missing=; for p in libc6-dev $(DEPS_BUILD) $(DEPS_TEST); do \
 		dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	[ -n "$$missing" ] || exit 0; \
-	echo "installing$$missing"; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; elif command -v sudo >/dev/null; then sudo=sudo; else \
 		echo "make deps: these packages are missing and this user may not install them:$$missing" >&2; exit 1; fi; \
 	export DEBIAN_FRONTEND=noninteractive; \
