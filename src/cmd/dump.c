@@ -50,7 +50,7 @@ static const char *insn_name(uint16_t nr)
 
 static const char *map_op_name(uint8_t op)
 {
-    static const char *const names[] = {"?", "anon", "file", "unmap", "protect", "move", "discard", "resize"};
+    static const char *const names[] = {"?", "anon", "file", "unmap", "protect", "move", "discard", "resize", "check"};
     return op < sizeof names / sizeof *names ? names[op] : "?";
 }
 
@@ -185,6 +185,10 @@ static void text_map(const struct trace_map *m)
     char file[65];
     if (m->op == MAP_OP_RESIZE) {
         printf("%s object %u to 0x%" PRIx64, map_op_name(m->op), m->rec.flags, m->aux);
+        return;
+    }
+    if (m->op == MAP_OP_CHECK) {
+        printf("%s memory of %zu mappings", map_op_name(m->op), m->pathlen / sizeof(struct trace_check));
         return;
     }
     printf("%s 0x%" PRIx64 "+0x%" PRIx64 " %c%c%c%c", map_op_name(m->op), m->addr, m->len,

@@ -61,6 +61,7 @@ static struct {
     const char *output, *topics, *log_file;
     int cpu_level;
     bool aslr, single_block;
+    const char *check_memory; /* every how many events, or NULL */
     struct program program;
 
     /* the recording */
@@ -102,7 +103,7 @@ static int parse(int argc, char **argv)
     static const struct option options[] = {
         {"cpu", 1, NULL, 'c'},      {"aslr", 0, NULL, 'a'},         {"log", 1, NULL, 'l'},
         {"log-file", 1, NULL, 'f'}, {"single-block", 0, NULL, 's'}, {"output", 1, NULL, 'o'},
-        {NULL, 0, NULL, 0}};
+        {"check-memory", 2, NULL, 'm'}, {NULL, 0, NULL, 0}};
     const char *bad;
     opterr = 0;
     optind = 1;
@@ -119,6 +120,11 @@ static int parse(int argc, char **argv)
             break;
         case 's':
             rec.single_block = true;
+            break;
+        case 'm':
+            rec.check_memory = optarg ? optarg : "1";
+            if (strspn(rec.check_memory, "0123456789") != strlen(rec.check_memory) || atoi(rec.check_memory) < 1)
+                usage("record: --check-memory=%s: a number of events from 1 is needed", rec.check_memory);
             break;
         case 'f':
             rec.log_file = optarg;
@@ -405,6 +411,10 @@ static _Noreturn void run_engine(const char *engine, int input, int said)
         argv[n++] = "--aslr";
     if (rec.single_block)
         argv[n++] = "--single-block";
+    if (rec.check_memory) {
+        argv[n++] = "--check-memory";
+        argv[n++] = (char *)rec.check_memory;
+    }
     argv[n] = NULL;
     restore_signals();
     execve(engine, argv, empty);

@@ -1,7 +1,8 @@
 /*
  * main.c: the program clio-engine, which `clio record`, `clio replay` and `clio chronicle` start.
  *
- *   clio-engine record --dir-fd N --store-fd N --input-fd N [--cpu L] [--aslr] [common]
+ *   clio-engine record --dir-fd N --store-fd N --input-fd N [--cpu L] [--aslr]
+ *               [--check-memory N] [common]
  *   clio-engine replay --trace PATH [--shared-fd N] [--space N] [common]
  *   clio-engine chronicle --trace PATH --space N --from M --to M --out DB [common]
  *   common: [--log TOPICS] [--log-fd N] [--single-block] [--alone LOW-HIGH]
@@ -28,6 +29,7 @@
 #include "engine/core/crash.h"
 #include "engine/core/dispatch.h"
 #include "engine/core/hostsig.h"
+#include "engine/core/memcheck.h"
 #include "engine/core/replay.h"
 #include "engine/core/session.h"
 #include "engine/core/stop.h"
@@ -42,11 +44,11 @@
 static struct arguments {
     int dir_fd, store_fd, input_fd, shared_fd, log_fd;
     const char *trace, *out;
-    uint32_t space;
+    uint32_t space, check_every;
     struct moment from, to;
-} args = {-1, -1, -1, -1, -1, NULL, NULL, 0, {0, 0, 0}, {0, 0, 0}};
+} args = {-1, -1, -1, -1, -1, NULL, NULL, 0, 0, {0, 0, 0}, {0, 0, 0}};
 
-enum option_id { O_DIR_FD = 1, O_STORE_FD, O_INPUT_FD, O_SHARED_FD, O_LOG_FD, O_LOG, O_CPU, O_ASLR, O_SINGLE, O_ALONE, O_TRACE, O_SPACE, O_FROM, O_TO, O_OUT };
+enum option_id { O_DIR_FD = 1, O_STORE_FD, O_INPUT_FD, O_SHARED_FD, O_LOG_FD, O_LOG, O_CPU, O_ASLR, O_SINGLE, O_ALONE, O_TRACE, O_SPACE, O_FROM, O_TO, O_OUT, O_CHECK };
 
 static const struct option known[] = {
     {"dir-fd", required_argument, NULL, O_DIR_FD},     {"store-fd", required_argument, NULL, O_STORE_FD},
@@ -54,7 +56,7 @@ static const struct option known[] = {
     {"log-fd", required_argument, NULL, O_LOG_FD},     {"log", required_argument, NULL, O_LOG},
     {"cpu", required_argument, NULL, O_CPU},           {"aslr", no_argument, NULL, O_ASLR},
     {"single-block", no_argument, NULL, O_SINGLE},     {"alone", required_argument, NULL, O_ALONE},
-    {"trace", required_argument, NULL, O_TRACE},
+    {"trace", required_argument, NULL, O_TRACE},       {"check-memory", required_argument, NULL, O_CHECK},
     {"space", required_argument, NULL, O_SPACE},       {"from", required_argument, NULL, O_FROM},
     {"to", required_argument, NULL, O_TO},             {"out", required_argument, NULL, O_OUT},
     {NULL, 0, NULL, 0},
@@ -96,6 +98,9 @@ static void take_option(int id)
         break;
     case O_ASLR:
         engine.aslr = true;
+        break;
+    case O_CHECK:
+        args.check_every = (uint32_t)strtoul(optarg, NULL, 10);
         break;
     case O_SINGLE:
         translate_options.single_block = true;
@@ -187,7 +192,9 @@ static _Noreturn void record(void)
     session_init();
     session_arm_lifeline();
     files_begin();
-    engine.slow_calls = LOG_ON(syscall);
+    engine.slow_calls = LOG_ON(syscall) || args.check_every;
+    if (args.check_every)
+        memcheck_record(args.check_every);
     hostsig_init();
     process_begin(t, in.path, in.argv, in.envp);
     signals_begin(t);

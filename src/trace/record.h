@@ -153,6 +153,7 @@ enum trace_map_op {
     MAP_OP_MOVE,
     MAP_OP_DISCARD,
     MAP_OP_RESIZE, /* an object's file became longer or shorter */
+    MAP_OP_CHECK,  /* no change: hashes of memory as it is after the event */
 };
 
 /*
@@ -172,7 +173,11 @@ struct trace_map {
     uint64_t offset;    /* FILE, shared ANON: offset in the object. MOVE: old address */
     uint64_t aux;       /* MOVE: old length. FILE: size of the file at capture. RESIZE: its size */
     uint8_t file[32];   /* FILE: content hash, names files/<hex> in the trace; 0: the object as it is */
-    /* char path[] */
+    /* char path[]; CHECK: struct trace_check[], pathlen counts their bytes */
+};
+
+struct trace_check { /* sum of XXH64(page, seed its address) over pages that can be read and are not all zero */
+    uint64_t start, end, hash;
 };
 
 enum trace_space_origin { SPACE_ROOT = 1, SPACE_FORK, SPACE_EXEC };

@@ -37,6 +37,9 @@ uint32_t regs_hash(const struct trace_regs *regs, uint64_t pc);
 /* Room, zeroed, for a REC_MAP record of `size` bytes (multiple of 8) of the event being built. At most 255 fit one event. */
 struct trace_map *event_map_room(struct task *t, uint32_t size);
 
+/* When set, called first by event_publish, with everything in the event that the guest will see. May use libc. */
+extern void (*event_before_publish)(struct task *t);
+
 /* Publishes the event with the task's effects and maps, forgets those, and starts the tick count anew. */
 void event_publish(struct task *t, const struct event_head *head);
 

@@ -22,6 +22,7 @@
 #include "engine/core/diverge.h"
 #include "engine/core/dispatch.h"
 #include "engine/core/event.h"
+#include "engine/core/memcheck.h"
 #include "engine/core/nondet.h"
 #include "engine/core/raw.h"
 #include "engine/core/stop.h"
@@ -198,6 +199,8 @@ static void apply_maps(void)
     static const uint8_t none[32];
     for (uint32_t i = 0; i < next.nmaps; i++) {
         const struct trace_map *m = next.maps[i];
+        if (m->op == MAP_OP_CHECK)
+            continue;
         char path[4096];
         bool captured = m->op == MAP_OP_FILE && memcmp(m->file, none, sizeof none);
         int fd = captured ? open_content(m->file) : -1;
@@ -283,11 +286,28 @@ static void apply_effects(void)
     }
 }
 
+static void check_memory(void)
+{
+    char where[2000], text[2400];
+    for (uint32_t i = 0; i < next.nmaps; i++) {
+        if (next.maps[i]->op != MAP_OP_CHECK || memcheck_holds(next.maps[i], where, sizeof where))
+            continue;
+        snprintf(text, sizeof text, "diverged: space %u, after event %lu memory differs from the recording's: %s",
+                 engine.space_number, (unsigned long)next.number, where);
+        report(text);
+        if (options.shared)
+            count(&options.shared->diverged);
+        abort_all();
+        leave(EXIT_NOT_SO);
+    }
+}
+
 /* Everything about the event to come happens: memory changes, the count moves on. Registers are the caller's. */
 static void consume(struct task *t)
 {
     apply_maps();
     apply_effects();
+    check_memory();
     done = next.number;
     if (options.shared)
         __atomic_fetch_add(&options.shared->events, 1, __ATOMIC_RELAXED);

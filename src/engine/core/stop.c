@@ -238,6 +238,11 @@ bool stop_reached(struct task *t, uint64_t event_tick)
 
 /* ---- events ---- */
 
+static bool moves_memory(const struct trace_map *m)
+{
+    return m->op != MAP_OP_PROTECT && m->op != MAP_OP_RESIZE && m->op != MAP_OP_CHECK;
+}
+
 static void put_effects(const struct trace_item *item)
 {
     const uint8_t *bytes = item->bytes;
@@ -247,7 +252,7 @@ static void put_effects(const struct trace_item *item)
             put_word(m->offset);
             put_word(m->aux | LOG_EFFECT_UNMAP);
         }
-        if (m->op == MAP_OP_PROTECT || m->op == MAP_OP_RESIZE)
+        if (!moves_memory(m))
             continue;
         put_word(m->addr);
         put_word(m->len | (m->op == MAP_OP_UNMAP ? LOG_EFFECT_UNMAP : LOG_EFFECT_MAP));
@@ -268,8 +273,7 @@ static uint64_t count_effects(const struct trace_item *item)
 {
     uint64_t n = item->event->neffects;
     for (uint32_t i = 0; i < item->nmaps; i++)
-        n += item->maps[i]->op == MAP_OP_MOVE ? 2
-             : item->maps[i]->op != MAP_OP_PROTECT && item->maps[i]->op != MAP_OP_RESIZE;
+        n += item->maps[i]->op == MAP_OP_MOVE ? 2 : moves_memory(item->maps[i]);
     return n;
 }
 

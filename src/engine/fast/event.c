@@ -230,8 +230,12 @@ static void put_maps(struct task *t, uint64_t *at)
     }
 }
 
+void (*event_before_publish)(struct task *t);
+
 void event_publish(struct task *t, const struct event_head *head)
 {
+    if (event_before_publish)
+        event_before_publish(t);
     struct effects *e = &t->effects;
     uint64_t total = 0;
     for (uint32_t i = 0; i < e->count; i++)
