@@ -9,8 +9,8 @@ deps:
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; elif command -v sudo >/dev/null; then sudo=sudo; else \
 		echo "make deps: these packages are missing and this user may not install them:$$missing" >&2; exit 1; fi; \
-	export DEBIAN_FRONTEND=noninteractive; \
-	install() { $$sudo apt-get install -y --no-install-recommends $$missing; }; \
+	echo "installing$$missing"; \
+	install() { $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }; \
 	install >/dev/null 2>&1 || { $$sudo apt-get update && install; }
 
 .PHONY: deps
