@@ -22,6 +22,10 @@ while [ $# -ge 2 ]; do
 done
 [ $# = 0 ] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
+if [ -z "${CLIO_TEST_JOB-}" ]; then # by hand
+    mkdir -p "$TOP/build/fuzz-translate" && cd "$TOP/build/fuzz-translate" || exit 1
+fi
+
 compile="${CC:-gcc} -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -O1"
 if ! $compile -o fuzz_translate "$TOP/tests/fuzz/fuzz_translate.c" ||
     ! $compile -g -fno-pie -c -o translate_guest.o "$TOP/tests/fuzz/translate_guest.c"; then
