@@ -33,11 +33,11 @@ survives() { # survives TRACE
     done
 }
 
-# Every file of the trace (but the mapped files themselves), cut at 12 places and at its last bytes.
+# Every file of the trace (but the mapped files themselves), cut at six places and at its last bytes.
 bad=0 n=0
 while read -r f; do
     size=$(stat -c %s "good/$f")
-    for at in 0 1 7 8 63 $((size / 5)) $((size / 3)) $((size / 2)) $((size * 3 / 4)) $((size - 9)) $((size - 1)); do
+    for at in 0 7 63 $((size / 3)) $((size * 3 / 4)) $((size - 1)); do
         [ "$at" -ge 0 ] && [ "$at" -lt "$size" ] || continue
         rm -rf t && cp -r good t
         truncate -s "$at" "t/$f"
@@ -51,7 +51,7 @@ bad=0 n=0
 RANDOM=${CLIO_SEED:-4711}
 while read -r f; do
     size=$(stat -c %s "good/$f")
-    for _ in 1 2 3 4 5 6; do
+    for _ in 1 2 3; do
         rm -rf t && cp -r good t
         at=$((RANDOM * 32768 + RANDOM))
         at=$((at % size))
