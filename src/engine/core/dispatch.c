@@ -93,8 +93,15 @@ static void raise_fetch_fault(struct task *t, uint64_t pc)
     info.si_addr = (void *)addr;
     memcpy(t->fault.siginfo, &info, sizeof t->fault.siginfo);
     t->fault.trap = 14;
-    t->fault.error = v && !beyond ? 0x15 : 0x14;
+    t->fault.error = (v && !beyond) || addr >> 63 ? 0x15 : 0x14;
     t->fault.cr2 = addr;
+    if ((uint64_t)((int64_t)(pc << 16) >> 16) != pc) { /* not canonical: a general protection fault */
+        info.si_code = SI_KERNEL;
+        info.si_addr = NULL;
+        memcpy(t->fault.siginfo, &info, sizeof t->fault.siginfo);
+        t->fault.trap = 13;
+        t->fault.error = t->fault.cr2 = 0;
+    }
     t->regs.rip = pc;
     deliver_fault(t);
 }
@@ -264,12 +271,14 @@ static void perform_and_record(struct task *t)
     LOG(syscall, "%s = %ld%s, %u effects", name ? name : "call", (long)c.result, c.restart ? " (to be restarted)" : "", t->effects.count);
     if (c.restart) {
         event_output_end(turn);
+        t->temp_mask_set = false; /* it was never in force */
         event_returned();
         t->effects.count = t->maps_used = t->maps_count = 0;
         t->regs.rip = t->call_pc;
         signals_deliver_queued(t, EVF_ENTRY);
         return;
     }
+    t->returned_from_handler = c.nr == SYS_rt_sigreturn;
     bool replaced = false;
     if (process_published())
         replaced = c.nr == SYS_execve || c.nr == SYS_execveat;
@@ -311,8 +320,9 @@ void exit_syscall(struct task *t)
             record_syscall(t);
         t->called = false;
         forget_stale_code();
-        if (t->pending)
+        if (t->pending && !(t->returned_from_handler && signals_queued_by_timer(t)))
             signals_deliver_queued(t, EVF_EXIT);
+        t->returned_from_handler = false;
     }
     dispatch_resume(t);
 }

@@ -173,7 +173,6 @@ static void on_async(struct task *t, const siginfo_t *info, ucontext_t *uc)
         return;
     }
     memcpy(t->queued.siginfo, info, sizeof t->queued.siginfo);
-    memcpy(&t->queued.mask, &uc->uc_sigmask, 8);
     uint64_t all = ~SYNC_SIGNALS;
     memcpy(&uc->uc_sigmask, &all, 8);
     t->pending = 1;

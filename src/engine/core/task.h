@@ -81,7 +81,6 @@ struct task {
     bool called;            /* the fast path has performed and recorded it; `call_result` is rax */
     struct queued_signal {  /* one signal taken from the kernel for the guest, while pending is not 0 */
         uint8_t siginfo[128];
-        uint64_t mask; /* the guest's mask when it came */
     } queued;
     struct guest_fault { /* why the cache was left by stub_fault */
         uint8_t siginfo[128];
@@ -89,6 +88,7 @@ struct task {
         uint64_t error, trap, cr2; /* as in the kernel's struct sigcontext */
     } fault;
     uint64_t held; /* signals that cannot be masked and came while one was queued */
+    bool returned_from_handler; /* the call that has just returned was rt_sigreturn */
     bool temp_mask_set; /* the call that has just returned had installed temp_mask */
     uint64_t temp_mask;
     uint64_t altstack[3]; /* sp, flags, size: stack_t */

@@ -114,7 +114,7 @@ int64_t rec_rt_sigaction(struct task *t, struct sys_call *c)
 static void set_blocked(struct task *t, uint64_t blocked)
 {
     t->blocked = blocked & ~NEVER_BLOCKED;
-    if (engine.mode != ENGINE_RECORD)
+    if (engine.mode != ENGINE_RECORD || t->pending) /* with one queued, the kernel blocks all until it is delivered */
         return;
     hostsig_set_mask(t->blocked);
     while (t->held && !t->pending) { /* came while another one was queued; see on_async */
@@ -379,10 +379,11 @@ static bool stops_by_default(int signo)
  */
 static void drop(struct task *t, int signo, uint64_t saved_mask)
 {
+    bool blocked = saved_mask & bit(signo);
     t->budget = BUDGET_FULL - (int64_t)task_ticks(t);
     t->tick_base = BUDGET_FULL;
     set_blocked(t, saved_mask);
-    if (actions[signo].handler == 0 && stops_by_default(signo))
+    if (!blocked && actions[signo].handler == 0 && stops_by_default(signo))
         raw2(SYS_kill, raw0(SYS_getpid), signo);
 }
 
@@ -425,10 +426,26 @@ static void deliver(struct task *t, const uint8_t siginfo[128], uint64_t saved_m
 void signals_deliver_queued(struct task *t, uint16_t flags)
 {
     struct queued_signal q = t->queued;
+    int signo;
+    memcpy(&signo, q.siginfo, 4);
     t->pending = 0; /* the kernel's mask is still full: no second one comes before set_blocked */
-    /* the kernel's view of the mask lacks the signals it must not block */
-    uint64_t mask = (q.mask & ~SYNC_SIGNALS) | (t->blocked & SYNC_SIGNALS);
-    deliver(t, q.siginfo, mask, flags);
+    uint64_t effective = t->temp_mask_set ? t->temp_mask : t->blocked;
+    if (effective & ~SYNC_SIGNALS & bit(signo)) { /* the program has blocked it since: back to the kernel */
+        t->temp_mask_set = false;
+        raw4(SYS_rt_tgsigqueueinfo, raw0(SYS_getpid), t->tid, signo, q.siginfo);
+        drop(t, signo, t->blocked);
+        return;
+    }
+    deliver(t, q.siginfo, t->blocked, flags);
+}
+
+bool signals_queued_by_timer(const struct task *t)
+{
+    int signo, code;
+    memcpy(&signo, t->queued.siginfo, 4);
+    memcpy(&code, t->queued.siginfo + 8, 4);
+    bool interval = signo == SIGALRM || signo == SIGVTALRM || signo == SIGPROF;
+    return code == SI_TIMER || (interval && code == SI_KERNEL);
 }
 
 void signals_deliver_fault(struct task *t)

@@ -23,6 +23,11 @@ void signals_exec(struct task *t);
 
 /* Recording: delivers t->queued at t->regs.rip. `flags`: EVF_ENTRY, EVF_EXIT or 0 (after a counted tick). */
 void signals_deliver_queued(struct task *t, uint16_t flags);
+/*
+ * The queued signal is a timer's. One that comes while its handler returns is delivered at the next tick, not at once: or a
+ * timer faster than a recorded handler would keep the program from ever going on.
+ */
+bool signals_queued_by_timer(const struct task *t);
 /* Recording: the instruction at t->regs.rip raised t->fault. */
 void signals_deliver_fault(struct task *t);
 /* Before a call: remembers the mask that a SYS_TEMPMASK call installs while it sleeps. */
