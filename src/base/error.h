@@ -5,8 +5,9 @@
  * die()    the environment refused: say what was attempted on what, and why      exit 3
  * BUG()    one of our invariants is broken: say where, with state              abort
  *
- * Only programs (src/cmd, the store's and the engine's main files) may call usage and die; libraries return errors.
- * All three write one line to stderr, or, in a process that must not touch the guest's descriptors, to the hook.
+ * Only programs (src/cmd, the store's and the engine's main files) may call usage and die; libraries return
+ * errors. All three write one line to stderr, or, in a process that must not touch the guest's descriptors,
+ * to the hook.
  */
 #ifndef CLIO_BASE_ERROR_H
 #define CLIO_BASE_ERROR_H
@@ -23,7 +24,8 @@ void warning(const char *format, ...) PRINTF(1, 2);
 _Noreturn void bug_at(const char *file, int line, const char *format, ...) PRINTF(3, 4);
 #define BUG(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
 
-/* Replaces writing "clio: ..." to stderr; text has no newline. For the engine, whose stderr is the guest's. */
+/* Replaces writing "clio: ..." to stderr; text has no newline. For the engine, whose stderr is the guest's.
+ */
 void error_set_hook(void (*say)(const char *text));
 /* Replaces exit(status) in usage and die. */
 void error_set_exit(void (*leave)(int status));

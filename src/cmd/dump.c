@@ -50,7 +50,8 @@ static const char *insn_name(uint16_t nr)
 
 static const char *map_op_name(uint8_t op)
 {
-    static const char *const names[] = {"?", "anon", "file", "unmap", "protect", "move", "discard", "resize", "check"};
+    static const char *const names[] = {"?",    "anon",    "file",   "unmap", "protect",
+                                        "move", "discard", "resize", "check"};
     return op < sizeof names / sizeof *names ? names[op] : "?";
 }
 

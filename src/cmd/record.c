@@ -100,10 +100,10 @@ static void parse_cpu(const char *text)
 
 static int parse(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"cpu", 1, NULL, 'c'},      {"aslr", 0, NULL, 'a'},         {"log", 1, NULL, 'l'},
-        {"log-file", 1, NULL, 'f'}, {"single-block", 0, NULL, 's'}, {"output", 1, NULL, 'o'},
-        {"check-memory", 2, NULL, 'm'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"cpu", 1, NULL, 'c'},          {"aslr", 0, NULL, 'a'},
+                                            {"log", 1, NULL, 'l'},          {"log-file", 1, NULL, 'f'},
+                                            {"single-block", 0, NULL, 's'}, {"output", 1, NULL, 'o'},
+                                            {"check-memory", 2, NULL, 'm'}, {NULL, 0, NULL, 0}};
     const char *bad;
     opterr = 0;
     optind = 1;
@@ -123,7 +123,8 @@ static int parse(int argc, char **argv)
             break;
         case 'm':
             rec.check_memory = optarg ? optarg : "1";
-            if (strspn(rec.check_memory, "0123456789") != strlen(rec.check_memory) || atoi(rec.check_memory) < 1)
+            if (strspn(rec.check_memory, "0123456789") != strlen(rec.check_memory) ||
+                atoi(rec.check_memory) < 1)
                 usage("record: --check-memory=%s: a number of events from 1 is needed", rec.check_memory);
             break;
         case 'f':

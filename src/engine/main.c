@@ -9,8 +9,8 @@
  *
  * --alone corners a bad translation: guest code from LOW to HIGH (hex) is translated one instruction a block.
  *
- * The input of record is a file of: u32 argc, u32 envc, the program's path, argc arguments, envc environment strings,
- * each terminated by NUL. All other descriptors belong to the guest.
+ * The input of record is a file of: u32 argc, u32 envc, the program's path, argc arguments, envc environment
+ * strings, each terminated by NUL. All other descriptors belong to the guest.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,17 +48,42 @@ static struct arguments {
     struct moment from, to;
 } args = {-1, -1, -1, -1, -1, NULL, NULL, 0, 0, {0, 0, 0}, {0, 0, 0}};
 
-enum option_id { O_DIR_FD = 1, O_STORE_FD, O_INPUT_FD, O_SHARED_FD, O_LOG_FD, O_LOG, O_CPU, O_ASLR, O_SINGLE, O_ALONE, O_TRACE, O_SPACE, O_FROM, O_TO, O_OUT, O_CHECK };
+enum option_id {
+    O_DIR_FD = 1,
+    O_STORE_FD,
+    O_INPUT_FD,
+    O_SHARED_FD,
+    O_LOG_FD,
+    O_LOG,
+    O_CPU,
+    O_ASLR,
+    O_SINGLE,
+    O_ALONE,
+    O_TRACE,
+    O_SPACE,
+    O_FROM,
+    O_TO,
+    O_OUT,
+    O_CHECK
+};
 
 static const struct option known[] = {
-    {"dir-fd", required_argument, NULL, O_DIR_FD},     {"store-fd", required_argument, NULL, O_STORE_FD},
-    {"input-fd", required_argument, NULL, O_INPUT_FD}, {"shared-fd", required_argument, NULL, O_SHARED_FD},
-    {"log-fd", required_argument, NULL, O_LOG_FD},     {"log", required_argument, NULL, O_LOG},
-    {"cpu", required_argument, NULL, O_CPU},           {"aslr", no_argument, NULL, O_ASLR},
-    {"single-block", no_argument, NULL, O_SINGLE},     {"alone", required_argument, NULL, O_ALONE},
-    {"trace", required_argument, NULL, O_TRACE},       {"check-memory", required_argument, NULL, O_CHECK},
-    {"space", required_argument, NULL, O_SPACE},       {"from", required_argument, NULL, O_FROM},
-    {"to", required_argument, NULL, O_TO},             {"out", required_argument, NULL, O_OUT},
+    {"dir-fd", required_argument, NULL, O_DIR_FD},
+    {"store-fd", required_argument, NULL, O_STORE_FD},
+    {"input-fd", required_argument, NULL, O_INPUT_FD},
+    {"shared-fd", required_argument, NULL, O_SHARED_FD},
+    {"log-fd", required_argument, NULL, O_LOG_FD},
+    {"log", required_argument, NULL, O_LOG},
+    {"cpu", required_argument, NULL, O_CPU},
+    {"aslr", no_argument, NULL, O_ASLR},
+    {"single-block", no_argument, NULL, O_SINGLE},
+    {"alone", required_argument, NULL, O_ALONE},
+    {"trace", required_argument, NULL, O_TRACE},
+    {"check-memory", required_argument, NULL, O_CHECK},
+    {"space", required_argument, NULL, O_SPACE},
+    {"from", required_argument, NULL, O_FROM},
+    {"to", required_argument, NULL, O_TO},
+    {"out", required_argument, NULL, O_OUT},
     {NULL, 0, NULL, 0},
 };
 

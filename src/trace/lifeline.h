@@ -6,8 +6,9 @@
  * engine process. Such a lock goes away with the last copy of its descriptor, so it needs no cleaning up; and
  * testing it needs no permission and disturbs nobody.
  *
- * `clio record` makes it a FIFO and keeps the only end for writing: the kernel kills each engine process (O_ASYNC on
- * an end for reading) when the recorder dies. Opening it must therefore never wait for the other end.
+ * `clio record` makes it a FIFO and keeps the only end for writing: the kernel kills each engine process
+ * (O_ASYNC on an end for reading) when the recorder dies. Opening it must therefore never wait for the other
+ * end.
  */
 #ifndef CLIO_TRACE_LIFELINE_H
 #define CLIO_TRACE_LIFELINE_H

@@ -2,8 +2,8 @@
  * record.h: the records of a trace, exactly as they lie in a ring and in the substreams.
  *
  * Everything is little endian and 8-byte aligned. A record is a struct trace_record followed by its
- * body; `size` counts both and is a multiple of 8. The top bit of `kind` marks an optional kind: a reader that
- * does not know it skips it; an unknown kind without that bit is refused by name.
+ * body; `size` counts both and is a multiple of 8. The top bit of `kind` marks an optional kind: a reader
+ * that does not know it skips it; an unknown kind without that bit is refused by name.
  *
  * A record's kind decides its substream (trace_stream_of):
  *
@@ -12,10 +12,10 @@
  *     data     spaces/N/data               REC_DATA
  *     maps     spaces/N/maps               REC_MAP
  *
- * An event is one EV_ record together with the REC_DATA and REC_MAP records it consumes. The producer writes those
- * BEFORE the EV_ record and publishes them all with one store (or, when an event is larger than the ring, data
- * first); so a published EV_ record always finds what it refers to, and DATA or MAP records without a following EV_
- * record are the unfinished rest of a cut trace, to be ignored.
+ * An event is one EV_ record together with the REC_DATA and REC_MAP records it consumes. The producer writes
+ * those BEFORE the EV_ record and publishes them all with one store (or, when an event is larger than the
+ * ring, data first); so a published EV_ record always finds what it refers to, and DATA or MAP records
+ * without a following EV_ record are the unfinished rest of a cut trace, to be ignored.
  *
  * This header is shared by the engine (writer), the store (mover) and every reader; it has no code but inline
  * helpers and must stay includable from code compiled for general registers only.
@@ -35,7 +35,7 @@ struct trace_record {
 };
 
 enum trace_kind {
-    REC_PAD = 0, /* fills the end of a ring; never in a substream */
+    REC_PAD = 0,      /* fills the end of a ring; never in a substream */
     EV_START = 1,     /* event 1 of a space: initial registers and memory */
     EV_SYSCALL = 2,   /* a system call that returned */
     EV_SIGNAL = 3,    /* a signal delivered to a handler, or killing the space */
@@ -83,17 +83,17 @@ enum trace_event_flag {
  *   the kind's own part (struct trace_ev_*, see below; none for EV_SYSCALL)
  *   neffects x struct trace_effect
  *   if EVF_INLINE: the effects' bytes, concatenated, padded to 8
- * Without EVF_INLINE the effects' bytes are the next bytes of the data substream (REC_DATA bodies concatenated; an
- * event's bytes start at the beginning of a REC_DATA record and end at the end of one).
+ * Without EVF_INLINE the effects' bytes are the next bytes of the data substream (REC_DATA bodies
+ * concatenated; an event's bytes start at the beginning of a REC_DATA record and end at the end of one).
  */
 struct trace_event {
     struct trace_record rec;
-    uint64_t seq;      /* trace-wide order; unique */
-    uint64_t ticks;    /* ticks since the previous event of this space */
-    uint64_t pc;       /* guest pc: the syscall or other instruction; for a signal, the next instruction to run */
-    int64_t result;    /* EV_SYSCALL, EV_FORK: rax after. EV_EXIT: status argument. EV_SIGNAL: signal number */
-    uint32_t hash;     /* of the guest's registers before the event (regs_hash) */
-    uint16_t nr;       /* EV_SYSCALL, EV_FORK, EV_EXEC, EV_EXIT: call number. EV_INSN: enum trace_insn */
+    uint64_t seq;   /* trace-wide order; unique */
+    uint64_t ticks; /* ticks since the previous event of this space */
+    uint64_t pc; /* guest pc: the syscall or other instruction; for a signal, the next instruction to run */
+    int64_t result; /* EV_SYSCALL, EV_FORK: rax after. EV_EXIT: status argument. EV_SIGNAL: signal number */
+    uint32_t hash;  /* of the guest's registers before the event (regs_hash) */
+    uint16_t nr;    /* EV_SYSCALL, EV_FORK, EV_EXEC, EV_EXIT: call number. EV_INSN: enum trace_insn */
     uint16_t neffects; /* memory effects */
 };
 
@@ -104,7 +104,8 @@ struct trace_effect {
 };
 enum trace_effect_flag {
     EFF_ZERO = 1, /* all bytes are zero and none are stored */
-    EFF_FILE = 2, /* not the memory was set but the file that the mapping shows; other mappings show it, too */
+    EFF_FILE =
+        2, /* not the memory was set but the file that the mapping shows; other mappings show it, too */
 };
 
 /* All guest registers, in the order of the machine's encoding. */
@@ -124,7 +125,15 @@ struct trace_ev_signal { /* EV_SIGNAL; effects hold the frame on the guest's sta
     uint64_t blocked;     /* guest's signal mask in the handler */
 };
 
-enum trace_insn { INSN_RDTSC = 1, INSN_RDTSCP, INSN_RDPID, INSN_RDRAND, INSN_RDSEED, INSN_CPUID, INSN_XGETBV };
+enum trace_insn {
+    INSN_RDTSC = 1,
+    INSN_RDTSCP,
+    INSN_RDPID,
+    INSN_RDRAND,
+    INSN_RDSEED,
+    INSN_CPUID,
+    INSN_XGETBV
+};
 struct trace_ev_insn {
     uint64_t rax, rbx, rcx, rdx; /* after; RDRAND, RDSEED and RDPID: rax holds the value for their operand */
     uint64_t rflags;             /* after */
@@ -159,9 +168,9 @@ enum trace_map_op {
 /*
  * One change of the guest's address space. Replay applies an event's maps in order, then its effects.
  *
- * rec.flags of ANON, FILE and RESIZE is the number of the object: the file or shared memory that the mapping shows.
- * Mappings of one space with the same number show the same object as long as at least one of them is there; then the
- * number may begin to mean another. 0: shared with no other mapping.
+ * rec.flags of ANON, FILE and RESIZE is the number of the object: the file or shared memory that the mapping
+ * shows. Mappings of one space with the same number show the same object as long as at least one of them is
+ * there; then the number may begin to mean another. 0: shared with no other mapping.
  */
 struct trace_map {
     struct trace_record rec;
@@ -170,13 +179,14 @@ struct trace_map {
     uint16_t pathlen; /* bytes of the path after this struct, without terminator; padded to 8 */
     uint32_t prot;    /* ANON, FILE, PROTECT: PROT_ bits */
     uint64_t addr, len;
-    uint64_t offset;    /* FILE, shared ANON: offset in the object. MOVE: old address */
-    uint64_t aux;       /* MOVE: old length. FILE: size of the file at capture. RESIZE: its size */
-    uint8_t file[32];   /* FILE: content hash, names files/<hex> in the trace; 0: the object as it is */
+    uint64_t offset;  /* FILE, shared ANON: offset in the object. MOVE: old address */
+    uint64_t aux;     /* MOVE: old length. FILE: size of the file at capture. RESIZE: its size */
+    uint8_t file[32]; /* FILE: content hash, names files/<hex> in the trace; 0: the object as it is */
     /* char path[]; CHECK: struct trace_check[], pathlen counts their bytes */
 };
 
-struct trace_check { /* sum of XXH64(page, seed its address) over pages that can be read and are not all zero */
+struct trace_check { /* sum of XXH64(page, seed its address) over pages that can be read and are not all zero
+                      */
     uint64_t start, end, hash;
 };
 
@@ -193,18 +203,19 @@ struct trace_space {
     int32_t pid, ppid;
     uint32_t cpu_level; /* 1..4: x86-64-v1.. */
     uint64_t time_ns;   /* CLOCK_REALTIME */
-    uint32_t exelen, cmdlen; /* bytes of the executable's path, then of argv joined by NUL; padded to 8 together */
+    uint32_t exelen,
+        cmdlen; /* bytes of the executable's path, then of argv joined by NUL; padded to 8 together */
     /* char exe[exelen]; char cmd[cmdlen] */
 };
 
 enum trace_end_why {
-    END_EXIT = 1,     /* exit; status is the exit code */
-    END_SIGNAL,       /* killed by a recorded signal; status is its number */
-    END_EXEC,         /* replaced by another space; status is its number (0: unrecorded) */
-    END_KILLED,       /* died without a last event (SIGKILL); written by the store */
-    END_UNSUPPORTED,  /* met a feature Clio lacks; the text names it */
-    END_RECORDER,     /* the recorder was asked to end, or died */
-    END_INTERNAL,     /* a fault of ours; the text says where */
+    END_EXIT = 1,    /* exit; status is the exit code */
+    END_SIGNAL,      /* killed by a recorded signal; status is its number */
+    END_EXEC,        /* replaced by another space; status is its number (0: unrecorded) */
+    END_KILLED,      /* died without a last event (SIGKILL); written by the store */
+    END_UNSUPPORTED, /* met a feature Clio lacks; the text names it */
+    END_RECORDER,    /* the recorder was asked to end, or died */
+    END_INTERNAL,    /* a fault of ours; the text says where */
 };
 
 struct trace_end {

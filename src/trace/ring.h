@@ -3,11 +3,12 @@
  *
  *   rings/N   [ struct ring_header, padded to 4096 bytes ][ capacity bytes of records ]
  *
- * One producer (the engine process of space N) and one consumer (the store). `head` counts bytes ever published,
- * `tail` bytes ever moved into substreams; both only grow; position p lies at data[p % capacity]. A record never
- * wraps: a REC_PAD record (8 bytes at least) fills the rest. The producer fills records beyond head and publishes
- * with one release store of head. A reader that is not the consumer copies bytes of [tail, head) and checks
- * afterwards that tail has not passed what it copied (else the bytes are in the substreams by then).
+ * One producer (the engine process of space N) and one consumer (the store). `head` counts bytes ever
+ * published, `tail` bytes ever moved into substreams; both only grow; position p lies at data[p % capacity].
+ * A record never wraps: a REC_PAD record (8 bytes at least) fills the rest. The producer fills records beyond
+ * head and publishes with one release store of head. A reader that is not the consumer copies bytes of [tail,
+ * head) and checks afterwards that tail has not passed what it copied (else the bytes are in the substreams
+ * by then).
  *
  * The file lives in the page cache, so what was published survives the death of every process involved.
  * The file is allocated (fallocate) before it is mapped: a full disk is met at creation, never as SIGBUS.
@@ -57,12 +58,13 @@ struct ring_control {
     uint64_t magic;
     uint32_t version;
     uint32_t store_pid;
-    _Alignas(64) uint64_t seq;     /* next trace-wide sequence number; fetch-and-add */
-    uint32_t spaces;               /* last space number given out; fetch-and-add */
-    uint32_t stop;                 /* 1: recording ends; producers kill themselves at their next event */
-    _Alignas(64) uint32_t store_sleeps; /* 1: the store is in poll; wake it by a datagram after filling half a ring */
-    uint32_t disk_full;            /* 1: the store cannot write; producers will be paused by their full rings */
-    uint32_t output_turn;          /* pid of the producer that is writing to the recording's output, or 0 */
+    _Alignas(64) uint64_t seq; /* next trace-wide sequence number; fetch-and-add */
+    uint32_t spaces;           /* last space number given out; fetch-and-add */
+    uint32_t stop;             /* 1: recording ends; producers kill themselves at their next event */
+    _Alignas(64) uint32_t
+        store_sleeps;     /* 1: the store is in poll; wake it by a datagram after filling half a ring */
+    uint32_t disk_full;   /* 1: the store cannot write; producers will be paused by their full rings */
+    uint32_t output_turn; /* pid of the producer that is writing to the recording's output, or 0 */
 };
 
 #endif

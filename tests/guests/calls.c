@@ -151,7 +151,8 @@ __attribute__((noinline)) static int dense(int x)
 #define EIGHT(X, a) X(a##0) X(a##1) X(a##2) X(a##3) X(a##4) X(a##5) X(a##6) X(a##7)
 EIGHT(FUNCTION, 1)
 EIGHT(FUNCTION, 2)
-EIGHT(FUNCTION, 3) EIGHT(FUNCTION, 4)
+EIGHT(FUNCTION, 3)
+EIGHT(FUNCTION, 4)
 #define NAME(n) f##n,
     static uint64_t (*const table[])(uint64_t) = {EIGHT(NAME, 1) EIGHT(NAME, 2) EIGHT(NAME, 3)
                                                       EIGHT(NAME, 4)};

@@ -2,7 +2,8 @@
  * crash.c: see crash.h.
  *
  * The engine's stderr is the guest's, so what it has to say goes into the trace (REC_END END_INTERNAL, which
- * `clio record` prints) and to the log descriptor, if there is one. In replay it goes to the hook of the replayer.
+ * `clio record` prints) and to the log descriptor, if there is one. In replay it goes to the hook of the
+ * replayer.
  */
 #include "engine/core/crash.h"
 
@@ -57,15 +58,19 @@ void crash_host_fault(const siginfo_t *info, const ucontext_t *uc)
     const struct task *t = engine.task;
     const char *where = "host code";
     if (cache_contains(pc))
-        where = translate_state((struct task *)t, pc, &guest_pc, gprs, &length) ? "the code cache outside any block" : "the code cache";
+        where = translate_state((struct task *)t, pc, &guest_pc, gprs, &length)
+                    ? "the code cache outside any block"
+                    : "the code cache";
     snprintf(text, sizeof text,
-             "internal error: signal %d (code %d, address %p) in %s at %#lx; guest pc %#lx, last left at %#lx, event %lu", info->si_signo,
-             info->si_code, info->si_addr, where, (unsigned long)pc, (unsigned long)(guest_pc ? guest_pc : t->regs.rip),
-             (unsigned long)t->exit_pc, (unsigned long)(engine.ring ? engine.ring->events : replay_event_number()));
+             "internal error: signal %d (code %d, address %p) in %s at %#lx; guest pc %#lx, last left at "
+             "%#lx, event %lu",
+             info->si_signo, info->si_code, info->si_addr, where, (unsigned long)pc,
+             (unsigned long)(guest_pc ? guest_pc : t->regs.rip), (unsigned long)t->exit_pc,
+             (unsigned long)(engine.ring ? engine.ring->events : replay_event_number()));
     if (report_fd >= 0) {
         void *frames[32];
-        dprintf(report_fd, "clio[%d]: %s; rax %llx rcx %llx rdx %llx rsp %llx\n", (int)getpid(), text, g[REG_RAX], g[REG_RCX],
-                g[REG_RDX], g[REG_RSP]);
+        dprintf(report_fd, "clio[%d]: %s; rax %llx rcx %llx rdx %llx rsp %llx\n", (int)getpid(), text,
+                g[REG_RAX], g[REG_RCX], g[REG_RDX], g[REG_RSP]);
         if (!cache_contains(pc))
             backtrace_symbols_fd(frames, backtrace(frames, 32), report_fd);
     }

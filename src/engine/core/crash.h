@@ -5,7 +5,8 @@
 #include <signal.h>
 #include <ucontext.h>
 
-/* A fault in host code, or in the code cache at no known instruction: says all that is known and ends the process. */
+/* A fault in host code, or in the code cache at no known instruction: says all that is known and ends the
+ * process. */
 _Noreturn void crash_host_fault(const siginfo_t *info, const ucontext_t *uc);
 /* Ends the space with END_INTERNAL and the process: the hook behind BUG and die in an engine process. */
 void crash_init(int log_fd);

@@ -1,5 +1,6 @@
 /*
- * dispatch.c: see dispatch.h. Record and replay part here: every exit that is an event goes to one or the other.
+ * dispatch.c: see dispatch.h. Record and replay part here: every exit that is an event goes to one or the
+ * other.
  */
 #include "engine/core/dispatch.h"
 
@@ -45,8 +46,8 @@ static uint64_t fetch_fault_address(uint64_t pc)
 }
 
 /*
- * The vsyscall page, where old static programs call three functions at fixed addresses: each is its system call,
- * returning to the caller. 0: pc is none of them.
+ * The vsyscall page, where old static programs call three functions at fixed addresses: each is its system
+ * call, returning to the caller. 0: pc is none of them.
  */
 static uint32_t vsyscall_number(uint64_t pc)
 {
@@ -119,8 +120,8 @@ void exit_fault(struct task *t)
 {
     siginfo_t info;
     memcpy(&info, t->fault.siginfo, sizeof info);
-    LOG(signal, "fault: signal %d code %d at %lx, address %p", info.si_signo, info.si_code, (unsigned long)t->regs.rip,
-        info.si_addr);
+    LOG(signal, "fault: signal %d code %d at %lx, address %p", info.si_signo, info.si_code,
+        (unsigned long)t->regs.rip, info.si_addr);
     if (info.si_signo == SIGSEGV && (t->fault.error & 2) && watch_fault((uint64_t)info.si_addr)) {
         if (translate_options.instrument) {
             /* The log counts whole blocks, so this one, of a single instruction, runs to its end. */
@@ -130,7 +131,8 @@ void exit_fault(struct task *t)
         }
         uint8_t *code = translate_alone(t->regs.rip);
         if (!code)
-            BUG("the instruction at 0x%lx wrote to its own page and cannot be fetched", (unsigned long)t->regs.rip);
+            BUG("the instruction at 0x%lx wrote to its own page and cannot be fetched",
+                (unsigned long)t->regs.rip);
         t->resume = (uint64_t)(uintptr_t)code;
         return;
     }
@@ -200,7 +202,8 @@ void exit_insn(struct task *t)
     if (decode_insn(&in, t->exit_pc, decode_room(t->exit_pc)) < 0)
         BUG("an instruction at 0x%lx vanished", (unsigned long)t->exit_pc);
     if (in.kind != INSN_NONDET)
-        event_unsupported("instruction at %#lx: %s", (unsigned long)in.pc, in.refused ? in.refused : "changed under us");
+        event_unsupported("instruction at %#lx: %s", (unsigned long)in.pc,
+                          in.refused ? in.refused : "changed under us");
     if (engine.mode == ENGINE_REPLAY)
         replay_insn(t, &in);
     else
@@ -211,8 +214,9 @@ void exit_insn(struct task *t)
 /* ---- system calls ---- */
 
 /*
- * Pages with watched code would make the kernel refuse to write there. Opens those that the call might write to, as its
- * arguments look: behind every address, as far as the largest count could reach; all of them for vectors.
+ * Pages with watched code would make the kernel refuse to write there. Opens those that the call might write
+ * to, as its arguments look: behind every address, as far as the largest count could reach; all of them for
+ * vectors.
  */
 static void open_buffers(const struct sys_call *c)
 {
@@ -263,12 +267,14 @@ static void perform_and_record(struct task *t)
     uint32_t hash = regs_hash(&t->regs, t->call_pc);
     event_entered(t, &c, t->call_pc, hash);
     const char *name = sys_name(c.nr);
-    LOG(syscall, "%s (%u) (%lx, %lx, %lx, %lx, %lx, %lx) at %lx", name ? name : "call", c.nr, (unsigned long)c.args[0], (unsigned long)c.args[1],
-        (unsigned long)c.args[2], (unsigned long)c.args[3], (unsigned long)c.args[4], (unsigned long)c.args[5],
+    LOG(syscall, "%s (%u) (%lx, %lx, %lx, %lx, %lx, %lx) at %lx", name ? name : "call", c.nr,
+        (unsigned long)c.args[0], (unsigned long)c.args[1], (unsigned long)c.args[2],
+        (unsigned long)c.args[3], (unsigned long)c.args[4], (unsigned long)c.args[5],
         (unsigned long)t->call_pc);
     bool turn = syscall_is_output(&c) && event_output_begin();
     c.result = perform(t, &c);
-    LOG(syscall, "%s = %ld%s, %u effects", name ? name : "call", (long)c.result, c.restart ? " (to be restarted)" : "", t->effects.count);
+    LOG(syscall, "%s = %ld%s, %u effects", name ? name : "call", (long)c.result,
+        c.restart ? " (to be restarted)" : "", t->effects.count);
     if (c.restart) {
         event_output_end(turn);
         t->temp_mask_set = false; /* it was never in force */

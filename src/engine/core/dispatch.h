@@ -24,7 +24,8 @@ void syscall_to_regs(struct task *t, int64_t result);
 bool syscall_is_output(const struct sys_call *c);
 void syscall_publish(struct task *t, const struct sys_call *c, uint32_t hash);
 
-/* Sets task->resume to the translation of the guest's pc; a pc that cannot be executed raises the guest's SIGSEGV. */
+/* Sets task->resume to the translation of the guest's pc; a pc that cannot be executed raises the guest's
+ * SIGSEGV. */
 void dispatch_resume(struct task *t);
 
 /* Enters the guest; never returns (entry.S). */

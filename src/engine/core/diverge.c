@@ -70,13 +70,16 @@ static const char *likely_cause(const struct trace_item *expected, const struct 
 {
     const struct trace_event *e = expected->event;
     if (o->siginfo)
-        return "memory differs from the recording: something wrote it unseen (shared memory from outside, or an effect that was not "
+        return "memory differs from the recording: something wrote it unseen (shared memory from outside, or "
+               "an effect that was not "
                "recorded)";
     if (o->pc == e->pc && o->ticks == e->ticks)
-        return "same place and time, other register values: a value came in unseen since the last event (shared memory, an effect "
+        return "same place and time, other register values: a value came in unseen since the last event "
+               "(shared memory, an effect "
                "that was not recorded, an instruction that differs between CPUs)";
     if (o->pc == e->pc)
-        return "same place after another number of jumps: a loop went on a different number of times, so a value differed "
+        return "same place after another number of jumps: a loop went on a different number of times, so a "
+               "value differed "
                "before it";
     return "another path was taken: a value that decides a branch differed, most likely since the last event";
 }
@@ -86,20 +89,22 @@ void diverge_describe(char *text, size_t size, const struct task *t, const struc
 {
     struct out out = {text, size};
     char place[512];
-    put(&out, "diverged: space %u, task %d, moment %lu:%lu, after event %lu matched\n", engine.space_number, t->tid, (unsigned long)done,
-        (unsigned long)o->ticks, (unsigned long)done);
+    put(&out, "diverged: space %u, task %d, moment %lu:%lu, after event %lu matched\n", engine.space_number,
+        t->tid, (unsigned long)done, (unsigned long)o->ticks, (unsigned long)done);
     if (expected) {
         const struct trace_event *e = expected->event;
         const struct trace_ev_signal *s = expected->part;
         put(&out, "  expected: ");
         put_kind(&out, e->rec.kind, e->nr, e->rec.kind == EV_SIGNAL ? s->siginfo : NULL);
-        put(&out, " at %s, %lu ticks, registers %08x\n", diverge_place(place, sizeof place, e->pc), (unsigned long)e->ticks, e->hash);
+        put(&out, " at %s, %lu ticks, registers %08x\n", diverge_place(place, sizeof place, e->pc),
+            (unsigned long)e->ticks, e->hash);
     } else {
         put(&out, "  expected: nothing more\n");
     }
     put(&out, "  found:    ");
     put_kind(&out, o->kind, o->nr, o->siginfo);
-    put(&out, " at %s, %lu ticks, registers %08x\n", diverge_place(place, sizeof place, o->pc), (unsigned long)o->ticks, o->hash);
+    put(&out, " at %s, %lu ticks, registers %08x\n", diverge_place(place, sizeof place, o->pc),
+        (unsigned long)o->ticks, o->hash);
     static const char *const names[16] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
                                           "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
     for (int i = 0; i < 16; i++)

@@ -2,10 +2,11 @@
  * engine.h: what the parts of the engine know of each other.
  *
  * One engine process hosts one guest process. Until threads arrive it has one task. All state hangs off the
- * global `engine`, the guest's address space off engine.space. While guest code runs, gs points to the task and fs
- * belongs to the guest; while host code runs gs still points to the task and fs is libc's, except in the fast path
- * (files compiled with -mgeneral-regs-only, see Makefile FAST), which runs with the guest's fs and vector registers
- * and so may not call libc, use TLS, floating point or any function outside the FAST files.
+ * global `engine`, the guest's address space off engine.space. While guest code runs, gs points to the task
+ * and fs belongs to the guest; while host code runs gs still points to the task and fs is libc's, except in
+ * the fast path (files compiled with -mgeneral-regs-only, see Makefile FAST), which runs with the guest's fs
+ * and vector registers and so may not call libc, use TLS, floating point or any function outside the FAST
+ * files.
  *
  * Address map (all constants; host mappings never fall inside):
  *
@@ -17,7 +18,8 @@
  *   0x1180_0000_0000 - 0x2100_0000_0000   mmap area, allocated downwards; the stack lies at its top
  *   0x6000_0000_0000 - 0x6401_0000_0000   given only to who asks for it: AddressSanitizer's heap
  *
- * Everything below 2 GiB can reach the code cache by a 32-bit displacement, and its addresses fit `push imm32`.
+ * Everything below 2 GiB can reach the code cache by a 32-bit displacement, and its addresses fit `push
+ * imm32`.
  */
 #ifndef CLIO_ENGINE_ENGINE_H
 #define CLIO_ENGINE_ENGINE_H
@@ -80,7 +82,8 @@ enum vma_flag {
     VMA_DROP = 2,   /* MADV_DONTFORK: absent in a forked child */
     VMA_NOEXEC = 4, /* a file on a mount without exec: may never become executable */
     VMA_SHM = 8,    /* System V shared memory */
-    VMA_DIRTY = 16, /* a private file mapping that was writable at some time: its content may differ from the file's */
+    VMA_DIRTY = 16, /* a private file mapping that was writable at some time: its content may differ from the
+                       file's */
 };
 
 struct vma { /* sorted by start, never overlapping, page aligned */
@@ -97,14 +100,14 @@ struct vma { /* sorted by start, never overlapping, page aligned */
 struct space {
     struct vma *vmas; /* sorted array */
     uint32_t count, capacity;
-    uint64_t brk_start, brk;         /* current break, not rounded */
+    uint64_t brk_start, brk; /* current break, not rounded */
     uint64_t stack_low, stack_high;
     uint64_t arg_start, arg_end, env_start, env_end; /* as in /proc/self/cmdline and environ */
     uint8_t auxv[512];
     uint32_t auxv_size;
     char *exe; /* absolute path of the guest's executable, for /proc/self/exe */
     bool personality_aslr;
-    uint64_t mmap_top;              /* space_pick allocates downwards from here */
+    uint64_t mmap_top;             /* space_pick allocates downwards from here */
     uint64_t pick_from, pick_hole; /* every gap between pick_from and mmap_top is at most pick_hole bytes */
 };
 
@@ -116,8 +119,8 @@ struct vma *space_find(const struct space *s, uint64_t addr);
 bool space_allows(const struct space *s, uint64_t addr, uint64_t len, uint32_t prot);
 /*
  * Applies one change to the host's mappings and to the vmas; used by record and by replay. fd is the file for
- * MAP_OP_FILE (the guest's own when recording, the captured copy or -1 when replaying). Calls code_invalidate for executable
- * ranges that go away or change. Returns 0 or -errno with nothing changed.
+ * MAP_OP_FILE (the guest's own when recording, the captured copy or -1 when replaying). Calls code_invalidate
+ * for executable ranges that go away or change. Returns 0 or -errno with nothing changed.
  */
 int space_apply(struct space *s, const struct trace_map *map, const char *path, int fd);
 /* Removes every guest mapping (exec, end). */
@@ -149,13 +152,15 @@ struct sys_call { /* one system call in flight */
 void effects_grow(struct effects *e);
 /* Adds guest memory [addr, addr+len) to the event being built (t->effects). FAST. len 0 is ignored. */
 void effect_add(struct task *t, uint64_t addr, uint64_t len);
-/* The same for those pages of [addr, end) that can be read, as EFF_FILE: the file shown there has changed. FAST. */
+/* The same for those pages of [addr, end) that can be read, as EFF_FILE: the file shown there has changed.
+ * FAST. */
 void effect_add_file(struct task *t, uint64_t addr, uint64_t end);
 /* Adds MAP_OP_RESIZE: the file that is the object has `size` bytes. FAST. */
 void event_resize(struct task *t, uint16_t object, uint64_t size);
 /* Adds one change of the address space to the event being built. Not FAST. path may be NULL. */
 void event_map(struct task *t, const struct trace_map *map, const char *path);
-/* A warning for people: into the trace, printed by `clio record` at the end. Each distinct text once per process. */
+/* A warning for people: into the trace, printed by `clio record` at the end. Each distinct text once per
+ * process. */
 void event_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Ends the space naming a missing feature: REC_END END_UNSUPPORTED, and the process with status 3. */
 _Noreturn void event_unsupported(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -173,24 +178,26 @@ static inline int guest_write(uint64_t addr, const void *from, size_t n)
 {
     return safe_copy((void *)addr, from, n) ? -14 : 0;
 }
-/* Copies a NUL-terminated string; returns its length, -EFAULT, or -ENAMETOOLONG when it does not fit. FAST. */
+/* Copies a NUL-terminated string; returns its length, -EFAULT, or -ENAMETOOLONG when it does not fit. FAST.
+ */
 int64_t guest_string(char *to, size_t size, uint64_t addr);
 
 /*
- * Performs a system call for the guest. Before entering the kernel and until it has returned, a signal that the
- * handler queued for the guest makes it return -EINTR, or (when the kernel would restart the call, or has not yet begun
- * it) sets c->restart. Sets c->result and returns it. FAST.
+ * Performs a system call for the guest. Before entering the kernel and until it has returned, a signal that
+ * the handler queued for the guest makes it return -EINTR, or (when the kernel would restart the call, or has
+ * not yet begun it) sets c->restart. Sets c->result and returns it. FAST.
  */
 int64_t task_syscall(struct task *t, struct sys_call *c);
 
 /* ---- system calls (kernel/) ---- */
 
 enum sys_flag {
-    SYS_NOT_FAST = 1,  /* needs libc, so vector registers are saved first; set automatically for rows with `record` */
-    SYS_BOTH = 2,      /* `both` runs in record and in replay, instead of the call itself (process.c, signals.c) */
-    SYS_SEEN = 4,      /* has no memory effects at all: a row, but nothing to do */
-    SYS_TEMPMASK = 8,  /* installs a temporary signal mask (sigsuspend, ppoll, pselect6, epoll_pwait) */
-    SYS_WRITES = 16,   /* writes to a descriptor: output flags, and mapped files may change */
+    SYS_NOT_FAST =
+        1, /* needs libc, so vector registers are saved first; set automatically for rows with `record` */
+    SYS_BOTH = 2, /* `both` runs in record and in replay, instead of the call itself (process.c, signals.c) */
+    SYS_SEEN = 4, /* has no memory effects at all: a row, but nothing to do */
+    SYS_TEMPMASK = 8, /* installs a temporary signal mask (sigsuspend, ppoll, pselect6, epoll_pwait) */
+    SYS_WRITES = 16,  /* writes to a descriptor: output flags, and mapped files may change */
 };
 
 struct sys_out; /* one output of a call; kernel/table.h */

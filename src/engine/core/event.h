@@ -1,15 +1,16 @@
 /*
  * event.h: builds events and publishes them in the space's ring.
  *
- * An event is built up in the task (effects, maps) and then published with one call. All of this is FAST (general
- * registers only, raw system calls) except what says otherwise.
+ * An event is built up in the task (effects, maps) and then published with one call. All of this is FAST
+ * (general registers only, raw system calls) except what says otherwise.
  */
 #ifndef CLIO_ENGINE_EVENT_H
 #define CLIO_ENGINE_EVENT_H
 
 #include "engine/core/engine.h"
 
-/* Ticks are counted down from here after every event, in record and in replay alike, so that even dead flags agree. */
+/* Ticks are counted down from here after every event, in record and in replay alike, so that even dead flags
+ * agree. */
 #define BUDGET_FULL (1ll << 62)
 
 static inline uint64_t task_ticks(const struct task *t)
@@ -34,10 +35,12 @@ struct event_head { /* what an event says besides its effects and maps */
 /* Hash of the general registers, pc and fs base: what every event carries. */
 uint32_t regs_hash(const struct trace_regs *regs, uint64_t pc);
 
-/* Room, zeroed, for a REC_MAP record of `size` bytes (multiple of 8) of the event being built. At most 255 fit one event. */
+/* Room, zeroed, for a REC_MAP record of `size` bytes (multiple of 8) of the event being built. At most 255
+ * fit one event. */
 struct trace_map *event_map_room(struct task *t, uint32_t size);
 
-/* When set, called first by event_publish, with everything in the event that the guest will see. May use libc. */
+/* When set, called first by event_publish, with everything in the event that the guest will see. May use
+ * libc. */
 extern void (*event_before_publish)(struct task *t);
 
 /* Publishes the event with the task's effects and maps, forgets those, and starts the tick count anew. */
@@ -48,9 +51,10 @@ void event_entered(struct task *t, const struct sys_call *c, uint64_t pc, uint32
 void event_returned(void);
 
 /*
- * Around a call that writes to the recording's stdout or stderr, until its event is published: so that the sequence
- * numbers of such events are in the order of the writes. Waits for another process's turn, but not for long: one that
- * blocks in its write (or died there) is not waited for. Returns whether the turn was taken.
+ * Around a call that writes to the recording's stdout or stderr, until its event is published: so that the
+ * sequence numbers of such events are in the order of the writes. Waits for another process's turn, but not
+ * for long: one that blocks in its write (or died there) is not waited for. Returns whether the turn was
+ * taken.
  */
 bool event_output_begin(void);
 void event_output_end(bool taken);

@@ -1,17 +1,16 @@
 /*
  * hostsig.c: see hostsig.h.
  *
- * A handler starts with whatever fs base the interrupted code had: in guest code, generated code and FAST code that
- * is the guest's. So the first thing is to switch to the host's and the last to switch back.
+ * A handler starts with whatever fs base the interrupted code had: in guest code, generated code and FAST
+ * code that is the guest's. So the first thing is to switch to the host's and the last to switch back.
  *
  * Where the interrupted pc is decides:
  *   code cache                  fault: guest state is rebuilt and the handler returns to stub_fault;
- *                               other signal: queued, and the tick budget is spent, so that the guest leaves the
- *                               cache at the next counted entry
- *   reenter_begin..entry_end    on the way into the cache: as in the cache
+ *                               other signal: queued, and the tick budget is spent, so that the guest leaves
+ * the cache at the next counted entry reenter_begin..entry_end    on the way into the cache: as in the cache
  *   stub_miss..miss_end         between two pieces of the cache: as in the cache
- *   task_syscall_check..insn    the call has not happened (or is to be restarted): goes on at task_syscall_restart
- *   safe_copy_insn              fault on guest memory: goes on at safe_copy_fault
+ *   task_syscall_check..insn    the call has not happened (or is to be restarted): goes on at
+ * task_syscall_restart safe_copy_insn              fault on guest memory: goes on at safe_copy_fault
  *   elsewhere                   fault: ours, reported and fatal; other signal: queued
  * One signal is queued at a time: everything else stays blocked in the kernel until it was delivered.
  */
@@ -66,8 +65,9 @@ enum { XSTATE_MAGIC = 0x46505853 /* FP_XSTATE_MAGIC1 of the kernel */ };
 /* ---- spending the budget ---- */
 
 /*
- * The flag-free counter (cache_emit_counted) is not one instruction: while it holds the budget in rcx, the register is
- * spent, too. Offsets of its instructions: 0 spill, 9 load, 18 lea -1, 25 store, 34 lea +1, 41 jrcxz.
+ * The flag-free counter (cache_emit_counted) is not one instruction: while it holds the budget in rcx, the
+ * register is spent, too. Offsets of its instructions: 0 spill, 9 load, 18 lea -1, 25 store, 34 lea +1, 41
+ * jrcxz.
  */
 static void spend_in_sequence(uint64_t pc, greg_t *rcx)
 {
@@ -216,7 +216,8 @@ extern void hostsig_restorer(void);
 
 static void set_action(int signo, void (*handler)(int, siginfo_t *, void *), uint64_t flags)
 {
-    struct kernel_action a = {handler, flags | SA_SIGINFO | SA_ONSTACK | 0x04000000 /* SA_RESTORER */, hostsig_restorer, ~0ull};
+    struct kernel_action a = {handler, flags | SA_SIGINFO | SA_ONSTACK | 0x04000000 /* SA_RESTORER */,
+                              hostsig_restorer, ~0ull};
     raw4(SYS_rt_sigaction, signo, &a, 0, 8);
 }
 
@@ -243,7 +244,8 @@ void hostsig_ignore(int signo)
     if (is_sync(signo))
         set_action(signo, on_signal, SA_RESTART);
     else
-        raw4(SYS_rt_sigaction, signo, (&(struct kernel_action){.handler = (void (*)(int, siginfo_t *, void *))1}), 0, 8);
+        raw4(SYS_rt_sigaction, signo,
+             (&(struct kernel_action){.handler = (void (*)(int, siginfo_t *, void *))1}), 0, 8);
 }
 
 void hostsig_set_mask(uint64_t blocked)

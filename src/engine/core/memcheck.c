@@ -1,8 +1,9 @@
 /*
  * memcheck.c: see memcheck.h.
  *
- * The hash of a range is the sum of the hashes of its pages, each seeded with its address. Pages that are all zero
- * count as absent, since which untouched pages exist depends on the host; so do pages that cannot be read.
+ * The hash of a range is the sum of the hashes of its pages, each seeded with its address. Pages that are all
+ * zero count as absent, since which untouched pages exist depends on the host; so do pages that cannot be
+ * read.
  */
 #include "engine/core/memcheck.h"
 
@@ -30,7 +31,8 @@ static uint64_t page_hash(uint64_t addr)
     return XXH64(page, sizeof page, addr);
 }
 
-/* What of v lies in [start, end). Untouched pages of private memory are not looked at: that would make them. */
+/* What of v lies in [start, end). Untouched pages of private memory are not looked at: that would make them.
+ */
 static uint64_t part_hash(const struct vma *v, uint64_t start, uint64_t end, int pagemap)
 {
     static uint64_t entries[BATCH];
@@ -38,7 +40,8 @@ static uint64_t part_hash(const struct vma *v, uint64_t start, uint64_t end, int
     bool all = v->file || v->shared;
     for (uint64_t at = low; at < high;) {
         uint64_t pages = (high - at) / PAGE_SIZE < BATCH ? (high - at) / PAGE_SIZE : BATCH;
-        bool known = !all && raw4(SYS_pread64, pagemap, entries, pages * 8, at / PAGE_SIZE * 8) == (int64_t)pages * 8;
+        bool known =
+            !all && raw4(SYS_pread64, pagemap, entries, pages * 8, at / PAGE_SIZE * 8) == (int64_t)pages * 8;
         for (uint64_t i = 0; i < pages; i++, at += PAGE_SIZE)
             if (!known || (entries[i] & PM_THERE))
                 hash += page_hash(at);
@@ -115,9 +118,9 @@ bool memcheck_holds(const struct trace_map *map, char *text, size_t size)
             used += (size_t)snprintf(text + used, size - used, "%s0x%lx-0x%lx (%s)", differ > 1 ? ", " : "",
                                      (unsigned long)c->start, (unsigned long)c->end,
                                      !v || v->start >= c->end ? "not mapped"
-                                     : v->file               ? v->file->path
-                                     : v->growsdown          ? "stack"
-                                                             : "anonymous");
+                                     : v->file                ? v->file->path
+                                     : v->growsdown           ? "stack"
+                                                              : "anonymous");
     }
     close_pagemap(pagemap);
     return !differ;

@@ -1,9 +1,10 @@
 /*
  * nondet.c: see nondet.h.
  *
- * The guest sees a CPU of level x86-64-vN: cpuid's feature bits are those of the host cut down to the level, so that
- * a trace can move to any machine of that level. What a feature needs elsewhere (XCR0, the size of the XSAVE
- * area) is cut down with it. TSX, FSGSBASE, protection keys and shadow stacks are hidden at every level.
+ * The guest sees a CPU of level x86-64-vN: cpuid's feature bits are those of the host cut down to the level,
+ * so that a trace can move to any machine of that level. What a feature needs elsewhere (XCR0, the size of
+ * the XSAVE area) is cut down with it. TSX, FSGSBASE, protection keys and shadow stacks are hidden at every
+ * level.
  */
 #include "engine/core/nondet.h"
 
@@ -24,7 +25,8 @@ static struct leaf ask_cpuid(uint32_t leaf, uint32_t sub)
     return r;
 }
 
-/* In a virtual machine every cpuid is an exit to the hypervisor, and each program start needs dozens: they are kept. */
+/* In a virtual machine every cpuid is an exit to the hypervisor, and each program start needs dozens: they
+ * are kept. */
 static struct leaf host_cpuid(uint32_t leaf, uint32_t sub)
 {
     static struct {
@@ -46,13 +48,14 @@ static struct leaf host_cpuid(uint32_t leaf, uint32_t sub)
 
 #define B(n) (1u << (n))
 
-/* Feature bits that appear at a level; bits of lower levels and of no level (crypto, hints) are always shown. */
+/* Feature bits that appear at a level; bits of lower levels and of no level (crypto, hints) are always shown.
+ */
 enum {
-    C1_V2 = (int)(B(0) | B(9) | B(13) | B(19) | B(20) | B(23)),         /* SSE3 SSSE3 CX16 SSE4.1 SSE4.2 POPCNT */
-    C1_V3 = (int)(B(12) | B(22) | B(26) | B(27) | B(28) | B(29)),       /* FMA MOVBE XSAVE OSXSAVE AVX F16C */
-    B7_V3 = (int)(B(3) | B(5) | B(8)),                                  /* BMI1 AVX2 BMI2 */
-    B7_V4 = (int)(B(16) | B(17) | B(28) | B(30) | B(31)),               /* AVX-512 F DQ CD BW VL */
-    C81_V3 = (int)B(5),                                                 /* LZCNT */
+    C1_V2 = (int)(B(0) | B(9) | B(13) | B(19) | B(20) | B(23)),   /* SSE3 SSSE3 CX16 SSE4.1 SSE4.2 POPCNT */
+    C1_V3 = (int)(B(12) | B(22) | B(26) | B(27) | B(28) | B(29)), /* FMA MOVBE XSAVE OSXSAVE AVX F16C */
+    B7_V3 = (int)(B(3) | B(5) | B(8)),                            /* BMI1 AVX2 BMI2 */
+    B7_V4 = (int)(B(16) | B(17) | B(28) | B(30) | B(31)),         /* AVX-512 F DQ CD BW VL */
+    C81_V3 = (int)B(5),                                           /* LZCNT */
 };
 
 static uint64_t visible_xcr0(void)
@@ -80,14 +83,16 @@ static void mask_leaf7(struct leaf *r, uint32_t sub)
         *r = (struct leaf){0};
         return;
     }
-    const uint32_t shown_b = B(3) | B(5) | B(8) | B(9) | B(18) | B(19) | B(23) | B(24) | B(29); /* + ERMS RDSEED ADX CLFLUSHOPT CLWB SHA */
+    const uint32_t shown_b = B(3) | B(5) | B(8) | B(9) | B(18) | B(19) | B(23) | B(24) |
+                             B(29); /* + ERMS RDSEED ADX CLFLUSHOPT CLWB SHA */
     uint32_t b = shown_b | (engine.cpu_level >= 4 ? (uint32_t)B7_V4 : 0);
     if (engine.cpu_level < 3)
         b &= ~(uint32_t)B7_V3;
     r->a = 0;
     r->b &= b;
-    r->c &= engine.cpu_level >= 3 ? B(8) | B(9) | B(10) | B(22) : B(8) | B(22); /* GFNI VAES VPCLMULQDQ RDPID */
-    r->d &= B(4);                                                               /* fast short rep mov */
+    r->c &=
+        engine.cpu_level >= 3 ? B(8) | B(9) | B(10) | B(22) : B(8) | B(22); /* GFNI VAES VPCLMULQDQ RDPID */
+    r->d &= B(4);                                                           /* fast short rep mov */
 }
 
 static void mask_leaf13(struct leaf *r, uint32_t sub)
@@ -129,7 +134,8 @@ static struct leaf guest_cpuid(uint32_t leaf, uint32_t sub)
     case 0x80000001:
         if (engine.cpu_level < 3)
             r.c &= ~(uint32_t)C81_V3;
-        r.c &= ~(B(2) | B(11) | B(12) | B(15) | B(16) | B(21) | B(29)); /* SVM XOP SKINIT LWP FMA4 TBM MONITORX */
+        r.c &= ~(B(2) | B(11) | B(12) | B(15) | B(16) | B(21) |
+                 B(29)); /* SVM XOP SKINIT LWP FMA4 TBM MONITORX */
         break;
     default:
         break;

@@ -1,5 +1,6 @@
 /*
- * nondet.h: instructions whose results come from outside the program: rdtsc, rdtscp, rdpid, rdrand, rdseed, cpuid, xgetbv.
+ * nondet.h: instructions whose results come from outside the program: rdtsc, rdtscp, rdpid, rdrand, rdseed,
+ * cpuid, xgetbv.
  */
 #ifndef CLIO_ENGINE_NONDET_H
 #define CLIO_ENGINE_NONDET_H

@@ -11,7 +11,8 @@
 #include <stdint.h>
 #include <sys/syscall.h>
 
-static inline int64_t raw6(uint64_t nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f)
+static inline int64_t raw6(uint64_t nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                           uint64_t f)
 {
     register uint64_t r10 __asm__("r10") = d;
     register uint64_t r8 __asm__("r8") = e;
@@ -24,12 +25,12 @@ static inline int64_t raw6(uint64_t nr, uint64_t a, uint64_t b, uint64_t c, uint
     return result;
 }
 
-#define RAW_ARG(x)            ((uint64_t)(x))
-#define raw0(n)               raw6((n), 0, 0, 0, 0, 0, 0)
-#define raw1(n, a)            raw6((n), RAW_ARG(a), 0, 0, 0, 0, 0)
-#define raw2(n, a, b)         raw6((n), RAW_ARG(a), RAW_ARG(b), 0, 0, 0, 0)
-#define raw3(n, a, b, c)      raw6((n), RAW_ARG(a), RAW_ARG(b), RAW_ARG(c), 0, 0, 0)
-#define raw4(n, a, b, c, d)   raw6((n), RAW_ARG(a), RAW_ARG(b), RAW_ARG(c), RAW_ARG(d), 0, 0)
+#define RAW_ARG(x)             ((uint64_t)(x))
+#define raw0(n)                raw6((n), 0, 0, 0, 0, 0, 0)
+#define raw1(n, a)             raw6((n), RAW_ARG(a), 0, 0, 0, 0, 0)
+#define raw2(n, a, b)          raw6((n), RAW_ARG(a), RAW_ARG(b), 0, 0, 0, 0)
+#define raw3(n, a, b, c)       raw6((n), RAW_ARG(a), RAW_ARG(b), RAW_ARG(c), 0, 0, 0)
+#define raw4(n, a, b, c, d)    raw6((n), RAW_ARG(a), RAW_ARG(b), RAW_ARG(c), RAW_ARG(d), 0, 0)
 #define raw5(n, a, b, c, d, e) raw6((n), RAW_ARG(a), RAW_ARG(b), RAW_ARG(c), RAW_ARG(d), RAW_ARG(e), 0)
 
 static inline void copy_bytes(void *to, const void *from, size_t n)

@@ -1,9 +1,10 @@
 /*
  * replay.h: the guest's outside world, played back from a trace.
  *
- * Each exit that is an event is held against the next recorded one: kind, pc, ticks, call number and register hash.
- * The first that differs ends the replay of the space as diverged, with a report. Effects and mapping changes are
- * applied as recorded. fork forks the replayer, which goes on with the child's space in the child.
+ * Each exit that is an event is held against the next recorded one: kind, pc, ticks, call number and register
+ * hash. The first that differs ends the replay of the space as diverged, with a report. Effects and mapping
+ * changes are applied as recorded. fork forks the replayer, which goes on with the child's space in the
+ * child.
  */
 #ifndef CLIO_ENGINE_REPLAY_H
 #define CLIO_ENGINE_REPLAY_H

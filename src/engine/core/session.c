@@ -72,7 +72,8 @@ static int ring_from_store(uint32_t number)
         struct cmsghdr head;
         char room[CMSG_SPACE(sizeof(int))];
     } control = {0};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
     if (!error) {
         ssize_t n;
         do
@@ -122,14 +123,16 @@ void session_leave_ring(void)
 void session_open_ring(uint32_t number)
 {
     int fd;
-    while ((fd = make_ring(number)) == -ENOSPC || fd == -EPIPE || fd == -ECONNRESET || fd == -EDQUOT || fd == -EINTR) {
+    while ((fd = make_ring(number)) == -ENOSPC || fd == -EPIPE || fd == -ECONNRESET || fd == -EDQUOT ||
+           fd == -EINTR) {
         if (engine.control->stop)
             raise(SIGKILL);
         pause_briefly();
     }
     if (fd < 0)
         die("cannot make the ring of space %u: %s", number, strerror(-fd));
-    struct ring_header *r = mmap(NULL, RING_HEADER_SIZE + RING_CAPACITY, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct ring_header *r =
+        mmap(NULL, RING_HEADER_SIZE + RING_CAPACITY, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (r == MAP_FAILED)
         die("cannot map the ring of space %u: %s", number, strerror(errno));
@@ -168,8 +171,8 @@ static uint32_t join(char *to, uint32_t room, char *const *argv)
     return n;
 }
 
-void session_publish_space(uint32_t parent, uint64_t parent_event, enum trace_space_origin origin, const char *exe,
-                           char *const *argv)
+void session_publish_space(uint32_t parent, uint64_t parent_event, enum trace_space_origin origin,
+                           const char *exe, char *const *argv)
 {
     enum { COMMAND_MAX = 16384 };
     static char *const none[] = {NULL};
@@ -240,7 +243,8 @@ void session_arm_lifeline(void)
         event_note("process %d could not be tied to the recorder's life: %s", (int)getpid(), strerror(errno));
         return;
     }
-    if (fcntl(fd, F_SETOWN, getpid()) || fcntl(fd, F_SETSIG, SIGKILL) || fcntl(fd, F_SETFL, O_NONBLOCK | O_ASYNC))
+    if (fcntl(fd, F_SETOWN, getpid()) || fcntl(fd, F_SETSIG, SIGKILL) ||
+        fcntl(fd, F_SETFL, O_NONBLOCK | O_ASYNC))
         die("cannot tie this process to the recorder's life: %s", strerror(errno));
     int old = lifeline >= 0 ? hostfd(lifeline) : -1;
     lifeline = hostfd_keep(fd);

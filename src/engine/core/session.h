@@ -11,15 +11,15 @@ void session_init(void);
 /* A number for a space that is about to begin. */
 uint32_t session_new_space(void);
 /*
- * Makes the ring of space `number` this process's own (the previous one is let go) and tells the store. Afterwards the
- * caller publishes REC_SPACE. Waits while the disk is full.
+ * Makes the ring of space `number` this process's own (the previous one is let go) and tells the store.
+ * Afterwards the caller publishes REC_SPACE. Waits while the disk is full.
  */
 void session_open_ring(uint32_t number);
 /* A forked child lets its parent's ring go, so that nothing it says can end up there. */
 void session_leave_ring(void);
 /* REC_SPACE for the current space. */
-void session_publish_space(uint32_t parent, uint64_t parent_event, enum trace_space_origin origin, const char *exe,
-                           char *const *argv);
+void session_publish_space(uint32_t parent, uint64_t parent_event, enum trace_space_origin origin,
+                           const char *exe, char *const *argv);
 /* Arms the lifeline for this process: when the recorder dies, the kernel kills us. After every fork. */
 void session_arm_lifeline(void);
 

@@ -20,7 +20,7 @@
 static struct step { /* at event `event` of `space`, go on as `child` */
     uint32_t space, child;
     uint64_t event;
-} *steps;
+} * steps;
 static uint32_t nsteps;
 
 static const struct clio_space_info *find_space(const struct clio_space_info *all, size_t n, uint32_t space)
@@ -153,7 +153,9 @@ static void describe_modules_in(uint64_t low, uint64_t high)
     for (uint32_t i = 0; i < s->count; i++) {
         const struct vma *v = &s->vmas[i];
         if (v->file && v->start < high && v->end > low)
-            build(chron_build_module(chron.builder, v->start, v->end, v->offset, v->file->path, v->file->hash), "describe a module");
+            build(
+                chron_build_module(chron.builder, v->start, v->end, v->offset, v->file->path, v->file->hash),
+                "describe a module");
     }
 }
 

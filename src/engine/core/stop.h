@@ -1,5 +1,6 @@
 /*
- * stop.h: replaying one space to a moment: which spaces lie on the way, where the chronicle's interval begins and ends.
+ * stop.h: replaying one space to a moment: which spaces lie on the way, where the chronicle's interval begins
+ * and ends.
  *
  * Without a plan (clio replay) everything here does nothing.
  */
@@ -28,8 +29,8 @@ uint32_t stop_becomes(uint32_t space, uint64_t event);
 /* After event `done` was replayed and the next one (number next) is known: may shorten the budget. */
 void stop_set_budget(struct task *t, uint64_t done, uint64_t next);
 /*
- * The budget ran out. event_tick: at which the event to come preempts, or 0. True when nothing but the interval wanted it;
- * the guest goes on at the same pc.
+ * The budget ran out. event_tick: at which the event to come preempts, or 0. True when nothing but the
+ * interval wanted it; the guest goes on at the same pc.
  */
 bool stop_reached(struct task *t, uint64_t event_tick);
 /* An event is being replayed: its memory and mapping changes have been made. */

@@ -49,7 +49,8 @@ AT(regs.rflags, TASK_RFLAGS);
 AT(regs.fs_base, TASK_FS);
 AT(xsave, TASK_XSAVE);
 _Static_assert(offsetof(struct sys_call, nr) == CALL_NR && offsetof(struct sys_call, args) == CALL_ARGS &&
-                   offsetof(struct sys_call, result) == CALL_RESULT && offsetof(struct sys_call, restart) == CALL_RESTART,
+                   offsetof(struct sys_call, result) == CALL_RESULT &&
+                   offsetof(struct sys_call, restart) == CALL_RESTART,
                "struct sys_call as entry.S knows it");
 
 extern const char stub_link[], stub_preempt[], stub_syscall[], stub_insn[], stub_miss[], stub_log_full[],
@@ -59,7 +60,8 @@ struct engine engine;
 
 #define TASK_ADDRESS 0x70100000ull
 
-/* Vector state that host code may clobber: everything XSAVE knows but AMX tiles, protection keys and supervisor state. */
+/* Vector state that host code may clobber: everything XSAVE knows but AMX tiles, protection keys and
+ * supervisor state. */
 static uint64_t vector_mask(void)
 {
     unsigned a, b, c, d;
@@ -78,7 +80,8 @@ struct task *task_init(void)
 {
     const int hwcap2_fsgsbase = 2;
     if (!(getauxval(AT_HWCAP2) & hwcap2_fsgsbase))
-        die("this processor or kernel lacks the FSGSBASE instructions, which Clio needs (Linux 5.9, Ivy Bridge or Zen)");
+        die("this processor or kernel lacks the FSGSBASE instructions, which Clio needs (Linux 5.9, Ivy "
+            "Bridge or Zen)");
     struct task *t = mmap((void *)TASK_ADDRESS, PAGE_UP(sizeof *t), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (t != (void *)TASK_ADDRESS)

@@ -1,8 +1,8 @@
 /*
  * event.c: events into the ring. FAST: see Makefile.
  *
- * Order of stores: DATA and MAP records, then the EV_ record, then head with release. A piece of data too large for the
- * free room is published in parts; a reader ignores data that no event follows.
+ * Order of stores: DATA and MAP records, then the EV_ record, then head with release. A piece of data too
+ * large for the free room is published in parts; a reader ignores data that no event follows.
  */
 #include "engine/core/event.h"
 
@@ -35,7 +35,8 @@ uint32_t regs_hash(const struct trace_regs *regs, uint64_t pc)
     return (uint32_t)(h >> 32);
 }
 
-static inline __attribute__((always_inline)) void add(struct effects *e, uint64_t addr, uint64_t len, uint32_t flags)
+static inline __attribute__((always_inline)) void add(struct effects *e, uint64_t addr, uint64_t len,
+                                                      uint32_t flags)
 {
     struct trace_effect *last = e->v + e->count - 1;
     if (!len)
@@ -89,8 +90,9 @@ struct trace_map *event_map_room(struct task *t, uint32_t size)
     uint32_t needed = t->maps_used + size;
     if (needed > t->maps_capacity) {
         uint32_t capacity = (uint32_t)PAGE_UP(2 * needed);
-        int64_t p = t->maps_capacity ? raw6(SYS_mremap, (uint64_t)t->maps, t->maps_capacity, capacity, 1, 0, 0)
-                                     : raw6(SYS_mmap, 0, capacity, 3, 0x22, (uint64_t)-1, 0);
+        int64_t p = t->maps_capacity
+                        ? raw6(SYS_mremap, (uint64_t)t->maps, t->maps_capacity, capacity, 1, 0, 0)
+                        : raw6(SYS_mmap, 0, capacity, 3, 0x22, (uint64_t)-1, 0);
         if (p < 0)
             __builtin_trap();
         t->maps = (uint8_t *)p;
@@ -116,7 +118,8 @@ void event_resize(struct task *t, uint16_t object, uint64_t size)
 static void wake_store(void)
 {
     struct store_request request = {.op = STORE_WAKE, .space = engine.space_number};
-    raw6(SYS_sendto, (uint64_t)engine.store, (uint64_t)&request, sizeof request, 0x4040 /* DONTWAIT NOSIGNAL */, 0, 0);
+    raw6(SYS_sendto, (uint64_t)engine.store, (uint64_t)&request, sizeof request,
+         0x4040 /* DONTWAIT NOSIGNAL */, 0, 0);
 }
 
 /* The recording is over: dies without touching anything more. */
@@ -253,7 +256,8 @@ void event_publish(struct task *t, const struct event_head *head)
     uint8_t *p = ring_reserve(&at, size);
     *(struct trace_event *)p = (struct trace_event){
         .rec = {size, head->kind,
-                (uint16_t)(head->flags | (inlined && total ? EVF_INLINE : 0) | t->maps_count << EVF_NMAPS_SHIFT)},
+                (uint16_t)(head->flags | (inlined && total ? EVF_INLINE : 0) |
+                           t->maps_count << EVF_NMAPS_SHIFT)},
         .seq = __atomic_fetch_add(&engine.control->seq, 1, __ATOMIC_RELAXED),
         .ticks = task_ticks(t),
         .pc = head->pc,

@@ -1,8 +1,9 @@
 /*
  * syscall.c: the way of a system call that needs neither libc nor vector registers. FAST: see Makefile.
  *
- * Anything out of the ordinary (a signal waits, the row needs more, replay, logging, the next block is not translated)
- * is left to exit_syscall, which tells by task->called whether the call was already performed and recorded.
+ * Anything out of the ordinary (a signal waits, the row needs more, replay, logging, the next block is not
+ * translated) is left to exit_syscall, which tells by task->called whether the call was already performed and
+ * recorded.
  */
 #include "engine/core/dispatch.h"
 #include "engine/core/event.h"
@@ -41,7 +42,8 @@ bool syscall_is_output(const struct sys_call *c)
 
 void syscall_publish(struct task *t, const struct sys_call *c, uint32_t hash)
 {
-    struct event_head head = {EV_SYSCALL, (uint16_t)sys_output_flags(c), (uint16_t)c->nr, t->call_pc, c->result, hash, NULL, 0};
+    struct event_head head = {
+        EV_SYSCALL, (uint16_t)sys_output_flags(c), (uint16_t)c->nr, t->call_pc, c->result, hash, NULL, 0};
     event_publish(t, &head);
     event_returned();
 }

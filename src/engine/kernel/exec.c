@@ -1,9 +1,10 @@
 /*
- * exec.c: execve inside the process: the guest is torn down and the new image loaded, with the kernel's semantics.
+ * exec.c: execve inside the process: the guest is torn down and the new image loaded, with the kernel's
+ * semantics.
  *
- * What the kernel would do to the process is done by hand: close-on-exec descriptors are closed, handlers reset,
- * timers deleted, the name and the memory descriptor's fields (for ps and /proc) set. Programs that only the kernel can run
- * (set-uid, 32-bit) get a real execve and leave the recording, which a note says.
+ * What the kernel would do to the process is done by hand: close-on-exec descriptors are closed, handlers
+ * reset, timers deleted, the name and the memory descriptor's fields (for ps and /proc) set. Programs that
+ * only the kernel can run (set-uid, 32-bit) get a real execve and leave the recording, which a note says.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -141,10 +142,20 @@ static void describe_process(const struct space *s, const char *filename)
     raw2(SYS_prctl, PR_SET_NAME, name);
     uint64_t host_break = (uint64_t)(uintptr_t)sbrk(0); /* libc's malloc lives off the real one */
     struct prctl_mm_map m = {
-        .start_code = GUEST_LOW, .end_code = GUEST_LOW + 1, .start_data = GUEST_LOW, .end_data = GUEST_LOW + 1,
-        .start_brk = host_break, .brk = host_break, .start_stack = s->arg_start,
-        .arg_start = s->arg_start, .arg_end = s->arg_end, .env_start = s->env_start, .env_end = s->env_end,
-        .auxv = (void *)s->auxv, .auxv_size = s->auxv_size, .exe_fd = (uint32_t)-1,
+        .start_code = GUEST_LOW,
+        .end_code = GUEST_LOW + 1,
+        .start_data = GUEST_LOW,
+        .end_data = GUEST_LOW + 1,
+        .start_brk = host_break,
+        .brk = host_break,
+        .start_stack = s->arg_start,
+        .arg_start = s->arg_start,
+        .arg_end = s->arg_end,
+        .env_start = s->env_start,
+        .env_end = s->env_end,
+        .auxv = (void *)s->auxv,
+        .auxv_size = s->auxv_size,
+        .exe_fd = (uint32_t)-1,
     };
     const struct vma *code = NULL;
     for (uint32_t i = 0; i < s->count && !code; i++)
@@ -191,7 +202,8 @@ static void start_program(struct task *t, struct program *p, char **argv, char *
     memcpy(t->xsave + 24, &mxcsr, 4);
     t->regs.rflags = 0x202;
     struct trace_ev_start own = {.regs = t->regs, .brk = engine.space.brk};
-    struct event_head head = {EV_START, 0, 0, t->regs.rip, 0, regs_hash(&t->regs, t->regs.rip), &own, sizeof own};
+    struct event_head head = {EV_START, 0,         0, t->regs.rip, 0, regs_hash(&t->regs, t->regs.rip),
+                              &own,     sizeof own};
     task_reset_ticks(t);
     event_publish(t, &head);
 }
@@ -199,7 +211,8 @@ static void start_program(struct task *t, struct program *p, char **argv, char *
 static void publish_exec(struct task *t, const struct sys_call *c, uint32_t next)
 {
     const struct trace_ev_exec own = {.next_space = next};
-    struct event_head head = {EV_EXEC, 0, (uint16_t)c->nr, t->call_pc, 0, engine.ring->call.hash, &own, sizeof own};
+    struct event_head head = {EV_EXEC, 0,         (uint16_t)c->nr, t->call_pc, 0, engine.ring->call.hash,
+                              &own,    sizeof own};
     event_publish(t, &head);
     event_end(END_EXEC, (int)next, NULL);
     process_leaving();
@@ -207,7 +220,8 @@ static void publish_exec(struct task *t, const struct sys_call *c, uint32_t next
 
 static struct rlimit saved_limit; /* of descriptors, during an exec */
 
-static _Noreturn void leave_recording(struct task *t, struct sys_call *c, const struct program *p, char **argv, char **envp)
+static _Noreturn void leave_recording(struct task *t, struct sys_call *c, const struct program *p,
+                                      char **argv, char **envp)
 {
     event_note("%s runs unrecorded: %s", p->path ? p->path : p->filename, p->why);
     publish_exec(t, c, 0);
@@ -241,8 +255,8 @@ static void replace(struct task *t, struct sys_call *c, struct program *p, char 
     process_has_published();
 }
 
-static int64_t exec_within_limits(struct task *t, struct sys_call *c, int dirfd, uint64_t path_addr, uint64_t argv_addr,
-                                  uint64_t envp_addr, int flags)
+static int64_t exec_within_limits(struct task *t, struct sys_call *c, int dirfd, uint64_t path_addr,
+                                  uint64_t argv_addr, uint64_t envp_addr, int flags)
 {
     static char path[4096];
     struct strings argv = {0}, envp = {0};
@@ -266,7 +280,8 @@ static int64_t exec_within_limits(struct task *t, struct sys_call *c, int dirfd,
     return error;
 }
 
-static int64_t do_exec(struct task *t, struct sys_call *c, int dirfd, uint64_t path, uint64_t argv, uint64_t envp, int flags)
+static int64_t do_exec(struct task *t, struct sys_call *c, int dirfd, uint64_t path, uint64_t argv,
+                       uint64_t envp, int flags)
 {
     hostfd_limit_raise(&saved_limit);
     int64_t result = exec_within_limits(t, c, dirfd, path, argv, envp, flags);

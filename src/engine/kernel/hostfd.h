@@ -28,8 +28,8 @@ int hostfd(int handle);
 /* The limit of descriptors changed: moves ours out of the guest's range where that is possible. */
 void hostfd_settle(void);
 /*
- * While the engine works for a call that needs no descriptor in the kernel (fork, exec), the guest's limit must not
- * stop it: raises the soft limit as far as allowed; hostfd_limit_restore puts it back.
+ * While the engine works for a call that needs no descriptor in the kernel (fork, exec), the guest's limit
+ * must not stop it: raises the soft limit as far as allowed; hostfd_limit_restore puts it back.
  */
 void hostfd_limit_raise(struct rlimit *saved);
 void hostfd_limit_restore(const struct rlimit *saved);

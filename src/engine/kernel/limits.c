@@ -3,8 +3,8 @@
  *
  * RLIMIT_AS and RLIMIT_DATA count the engine's memory with the guest's, so a guest that lowers them would end
  * at once. They are kept here, inherited by fork and exec, reported as set, and not enforced; a note says so.
- * The soft limit of descriptors is the kernel's, too, and ours move out of the guest's range when it changes; the hard
- * one is only kept here, because once lowered it could not be raised for the engine's own needs.
+ * The soft limit of descriptors is the kernel's, too, and ours move out of the guest's range when it changes;
+ * the hard one is only kept here, because once lowered it could not be raised for the engine's own needs.
  */
 #include <errno.h>
 #include <sys/resource.h>

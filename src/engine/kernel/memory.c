@@ -508,6 +508,19 @@ static bool can_free(const struct space *s, uint64_t start, uint64_t end)
     return true;
 }
 
+/* The advice failed: where. The kernel goes from mapping to mapping, and those before have lost their
+ * content. */
+static uint64_t dropped_until(const struct space *s, uint64_t start, uint64_t end, int advice)
+{
+    const struct vma *v = space_at_or_above(s, start);
+    for (; v && v->start < end; v = space_at_or_above(s, v->end)) {
+        uint64_t from = v->start > start ? v->start : start, to = v->end < end ? v->end : end;
+        if (raw3(SYS_madvise, from, to - from, advice))
+            return from;
+    }
+    return end;
+}
+
 int64_t rec_madvise(struct task *t, struct sys_call *c)
 {
     struct space *s = &engine.space;
@@ -534,9 +547,11 @@ int64_t rec_madvise(struct task *t, struct sys_call *c)
         break;
     }
     int64_t r = raw3(SYS_madvise, start, len, advice);
-    bool drops = advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED;
-    if (len && ((drops && (!r || r == -ENOMEM)) || (advice == MADV_REMOVE && !r)))
-        change_discard(s, start, len, advice == MADV_REMOVE);
+    if (advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED || advice == MADV_REMOVE) {
+        uint64_t until = !r || r == -ENOMEM ? start + len : dropped_until(s, start, start + len, advice);
+        if (until > start)
+            change_discard(s, start, until - start, advice == MADV_REMOVE);
+    }
     return r;
 }
 

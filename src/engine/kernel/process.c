@@ -1,9 +1,10 @@
 /*
  * process.c: fork, vfork, clone; arch_prctl and the thread's small change. See process.h.
  *
- * vfork. A child that shares its parent's memory would share the engine with it, so it gets a copy, and the parent waits
- * on a pipe until the child execs or goes. The child then sends what it changed (pagediff); the parent puts it
- * into its own memory as effects of its vfork event. That is what posix_spawn reports a failed exec through.
+ * vfork. A child that shares its parent's memory would share the engine with it, so it gets a copy, and the
+ * parent waits on a pipe until the child execs or goes. The child then sends what it changed (pagediff); the
+ * parent puts it into its own memory as effects of its vfork event. That is what posix_spawn reports a failed
+ * exec through.
  *
  *   message: struct changed_range, then its bytes; end of file: the child is gone or has execed
  */
@@ -143,9 +144,11 @@ struct fork_args {
 static void refuse_threads(const struct fork_args *f)
 {
     if (f->flags & CLONE_THREAD)
-        event_unsupported("thread creation (clone with CLONE_THREAD): programs with several threads cannot be recorded yet");
+        event_unsupported("thread creation (clone with CLONE_THREAD): programs with several threads cannot "
+                          "be recorded yet");
     if ((f->flags & CLONE_VM) && !(f->flags & CLONE_VFORK))
-        event_unsupported("clone with CLONE_VM but without CLONE_VFORK: processes that share their memory cannot be recorded yet");
+        event_unsupported("clone with CLONE_VM but without CLONE_VFORK: processes that share their memory "
+                          "cannot be recorded yet");
 }
 
 /* What the kernel is asked for: a process with a copy of the memory on the same (host) stack. */
@@ -162,7 +165,8 @@ static int64_t kernel_fork(const struct fork_args *f)
     return raw2(SYS_clone3, &args, CLONE_ARGS_SIZE_VER0);
 }
 
-static void become_child(struct task *t, const struct fork_args *f, uint32_t number, uint64_t parent_event, uint32_t parent)
+static void become_child(struct task *t, const struct fork_args *f, uint32_t number, uint64_t parent_event,
+                         uint32_t parent)
 {
     t->tid = (int)raw0(SYS_gettid);
     t->effects.count = 0;
@@ -184,7 +188,8 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
         effect_add(t, f->child_tid, 4);
     memory_forked(t);
     struct trace_ev_start own = {.regs = t->regs, .brk = engine.space.brk};
-    struct event_head head = {EV_START, 0, 0, t->regs.rip, 0, regs_hash(&t->regs, t->regs.rip), &own, sizeof own};
+    struct event_head head = {EV_START, 0,         0, t->regs.rip, 0, regs_hash(&t->regs, t->regs.rip),
+                              &own,     sizeof own};
     task_reset_ticks(t);
     event_publish(t, &head);
     LOG(process, "space %u: child of space %u", number, parent);
@@ -194,10 +199,12 @@ static int64_t fork_within_limits(struct task *t, struct sys_call *c, const stru
 {
     refuse_threads(f);
     if (space_shares_memory(&engine.space) && !(f->flags & CLONE_VFORK))
-        event_note("a forked process shares writable memory with its parent: what one writes there the other's replay may not see");
+        event_note("a forked process shares writable memory with its parent: what one writes there the "
+                   "other's replay may not see");
     bool waits = f->flags & CLONE_VFORK;
     if (vfork_pipe >= 0)
-        event_note("a vfork child forked before it executed a program: memory it had changed before may not reach its parent");
+        event_note("a vfork child forked before it executed a program: memory it had changed before may not "
+                   "reach its parent");
     int pair[2];
     if (waits && pipe2(pair, O_CLOEXEC))
         return -errno;
@@ -301,10 +308,11 @@ int64_t both_clone3(struct task *t, struct sys_call *c)
 static _Noreturn void do_exit(struct task *t, struct sys_call *c)
 {
     int status = (int)c->args[0] & 0xff;
-    struct event_head head = {EV_EXIT, 0, (uint16_t)c->nr, t->call_pc, status, engine.ring->call.hash, NULL, 0};
+    struct event_head head = {EV_EXIT, 0, (uint16_t)c->nr, t->call_pc, status, engine.ring->call.hash,
+                              NULL,    0};
     event_publish(t, &head);
-    LOG(xlate, "%lu blocks of %lu instructions translated, %lu links, %lu link exits, %lu indirect misses", cache_stats.blocks,
-        cache_stats.insns, cache_stats.links, cache_stats.exits, cache_stats.misses);
+    LOG(xlate, "%lu blocks of %lu instructions translated, %lu links, %lu link exits, %lu indirect misses",
+        cache_stats.blocks, cache_stats.insns, cache_stats.links, cache_stats.exits, cache_stats.misses);
     event_end(END_EXIT, status, NULL);
     process_leaving();
     for (;;)

@@ -6,7 +6,8 @@
 
 #include "engine/core/engine.h"
 
-/* Recording. These publish their own events (EV_FORK, EV_EXEC, EV_EXIT) where they succeed; see process_published. */
+/* Recording. These publish their own events (EV_FORK, EV_EXEC, EV_EXIT) where they succeed; see
+ * process_published. */
 int64_t both_fork(struct task *t, struct sys_call *c);
 int64_t both_vfork(struct task *t, struct sys_call *c);
 int64_t both_clone(struct task *t, struct sys_call *c);
@@ -26,10 +27,12 @@ int64_t rec_set_robust_list(struct task *t, struct sys_call *c);
 bool process_published(void);
 void process_has_published(void);
 
-/* Recording: the first program of the recording; argv and envp are host memory. Ends the process when it cannot start. */
+/* Recording: the first program of the recording; argv and envp are host memory. Ends the process when it
+ * cannot start. */
 void process_begin(struct task *t, const char *path, char **argv, char **envp);
 
-/* The process is about to go or to exec: a parent in vfork gets the memory that this child changed and goes on. */
+/* The process is about to go or to exec: a parent in vfork gets the memory that this child changed and goes
+ * on. */
 void process_leaving(void);
 
 #endif

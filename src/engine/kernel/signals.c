@@ -114,7 +114,8 @@ int64_t rec_rt_sigaction(struct task *t, struct sys_call *c)
 static void set_blocked(struct task *t, uint64_t blocked)
 {
     t->blocked = blocked & ~NEVER_BLOCKED;
-    if (engine.mode != ENGINE_RECORD || t->pending) /* with one queued, the kernel blocks all until it is delivered */
+    if (engine.mode != ENGINE_RECORD ||
+        t->pending) /* with one queued, the kernel blocks all until it is delivered */
         return;
     hostsig_set_mask(t->blocked);
     while (t->held && !t->pending) { /* came while another one was queued; see on_async */
@@ -156,8 +157,8 @@ int64_t rec_rt_sigprocmask(struct task *t, struct sys_call *c)
 
 static bool on_altstack(const struct task *t, uint64_t sp)
 {
-    return !(t->altstack[1] & (uint64_t)(uint32_t)STACK_AUTODISARM) && t->altstack[2] && sp > t->altstack[0] &&
-           sp - t->altstack[0] <= t->altstack[2];
+    return !(t->altstack[1] & (uint64_t)(uint32_t)STACK_AUTODISARM) && t->altstack[2] &&
+           sp > t->altstack[0] && sp - t->altstack[0] <= t->altstack[2];
 }
 
 static uint64_t altstack_flags(const struct task *t, uint64_t sp)
@@ -169,7 +170,7 @@ static uint64_t altstack_flags(const struct task *t, uint64_t sp)
 
 static int64_t set_altstack(struct task *t, const uint64_t new[3], uint64_t sp)
 {
-    uint32_t flags = (uint32_t)new[1], mode = flags & ~(uint32_t)STACK_AUTODISARM;
+    uint32_t flags = (uint32_t) new[1], mode = flags & ~(uint32_t)STACK_AUTODISARM;
     if (on_altstack(t, sp))
         return -EPERM;
     if (mode != SS_DISABLE && mode != SS_ONSTACK && mode != 0)
@@ -238,9 +239,26 @@ static void context_from_regs(struct sigcontext_image *s, const struct trace_reg
 {
     const uint64_t *g = r->gpr;
     *s = (struct sigcontext_image){
-        .r8 = g[8], .r9 = g[9], .r10 = g[10], .r11 = g[11], .r12 = g[12], .r13 = g[13], .r14 = g[14], .r15 = g[15],
-        .di = g[GPR_RDI], .si = g[GPR_RSI], .bp = g[GPR_RBP], .bx = g[GPR_RBX], .dx = g[GPR_RDX], .ax = g[GPR_RAX],
-        .cx = g[GPR_RCX], .sp = g[GPR_RSP], .ip = r->rip, .flags = r->rflags, .cs = 0x33, .ss = 0x2b,
+        .r8 = g[8],
+        .r9 = g[9],
+        .r10 = g[10],
+        .r11 = g[11],
+        .r12 = g[12],
+        .r13 = g[13],
+        .r14 = g[14],
+        .r15 = g[15],
+        .di = g[GPR_RDI],
+        .si = g[GPR_RSI],
+        .bp = g[GPR_RBP],
+        .bx = g[GPR_RBX],
+        .dx = g[GPR_RDX],
+        .ax = g[GPR_RAX],
+        .cx = g[GPR_RCX],
+        .sp = g[GPR_RSP],
+        .ip = r->rip,
+        .flags = r->rflags,
+        .cs = 0x33,
+        .ss = 0x2b,
     };
 }
 
@@ -248,7 +266,7 @@ static void regs_from_context(struct trace_regs *r, const struct sigcontext_imag
 {
     const uint64_t user_flags = 0x50dd5; /* what sigreturn may set: arithmetic, DF, TF, RF, AC */
     uint64_t *g = r->gpr;
-    const uint64_t values[16] = {s->ax, s->cx, s->dx, s->bx, s->sp, s->bp, s->si, s->di,
+    const uint64_t values[16] = {s->ax, s->cx, s->dx,  s->bx,  s->sp,  s->bp,  s->si,  s->di,
                                  s->r8, s->r9, s->r10, s->r11, s->r12, s->r13, s->r14, s->r15};
     memcpy(g, values, sizeof values);
     r->rip = s->ip;
@@ -323,8 +341,8 @@ static int64_t get_vectors(struct task *t, uint64_t at)
 }
 
 /* Builds the frame and enters the handler. False when the stack cannot take it. */
-static bool push_frame(struct task *t, int signo, const struct action *a, const uint8_t siginfo[128], uint64_t saved_mask,
-                       bool fault)
+static bool push_frame(struct task *t, int signo, const struct action *a, const uint8_t siginfo[128],
+                       uint64_t saved_mask, bool fault)
 {
     uint64_t sp = frame_stack(t, a);
     uint64_t vectors = (sp - (XSTATE_SIZE + 4)) & ~63ull;
@@ -360,7 +378,8 @@ static bool push_frame(struct task *t, int signo, const struct action *a, const 
     return true;
 }
 
-static void publish_signal(struct task *t, uint16_t flags, int signo, const uint8_t siginfo[128], uint64_t pc, uint32_t hash)
+static void publish_signal(struct task *t, uint16_t flags, int signo, const uint8_t siginfo[128], uint64_t pc,
+                           uint32_t hash)
 {
     struct trace_ev_signal own = {.regs = t->regs, .blocked = t->blocked};
     memcpy(own.siginfo, siginfo, sizeof own.siginfo);
@@ -374,8 +393,9 @@ static bool stops_by_default(int signo)
 }
 
 /*
- * The guest stopped handling the signal after it was queued (exec, sigaction), and would not die of it: nothing happened.
- * The budget that was spent for it is given back as a replay, which was not preempted here, has it.
+ * The guest stopped handling the signal after it was queued (exec, sigaction), and would not die of it:
+ * nothing happened. The budget that was spent for it is given back as a replay, which was not preempted here,
+ * has it.
  */
 static void drop(struct task *t, int signo, uint64_t saved_mask)
 {
@@ -396,10 +416,11 @@ static void deliver(struct task *t, const uint8_t siginfo[128], uint64_t saved_m
     bool fault = flags & EVF_SYNC;
     uint64_t pc = t->regs.rip, base = t->temp_mask_set ? t->temp_mask : saved_mask;
     uint32_t hash = regs_hash(&t->regs, pc);
-    LOG(signal, "signal %d at %lx, handler %lx, flags %x, ticks %lu", signo, (unsigned long)pc, (unsigned long)a->handler,
-        flags, (unsigned long)task_ticks(t));
+    LOG(signal, "signal %d at %lx, handler %lx, flags %x, ticks %lu", signo, (unsigned long)pc,
+        (unsigned long)a->handler, flags, (unsigned long)task_ticks(t));
     t->temp_mask_set = false;
-    bool dies = fault ? a->handler <= 1 || (t->blocked & bit(signo)) : a->handler == 0 && dies_by_default(signo);
+    bool dies =
+        fault ? a->handler <= 1 || (t->blocked & bit(signo)) : a->handler == 0 && dies_by_default(signo);
     struct action action = *a;
     if (!dies && a->handler <= 1) {
         drop(t, signo, saved_mask);

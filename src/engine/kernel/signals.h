@@ -1,9 +1,9 @@
 /*
  * signals.h: the guest's signals: dispositions, masks, frames.
  *
- * The guest's mask is kept in the kernel (less the signals that instructions raise), so the kernel's own choices stay
- * right; dispositions are kept here, with one host handler in the kernel for everything the guest handles or would die
- * of. A signal reaches the guest as an EV_SIGNAL at a recorded moment.
+ * The guest's mask is kept in the kernel (less the signals that instructions raise), so the kernel's own
+ * choices stay right; dispositions are kept here, with one host handler in the kernel for everything the
+ * guest handles or would die of. A signal reaches the guest as an EV_SIGNAL at a recorded moment.
  */
 #ifndef CLIO_ENGINE_KERNEL_SIGNALS_H
 #define CLIO_ENGINE_KERNEL_SIGNALS_H
@@ -24,8 +24,8 @@ void signals_exec(struct task *t);
 /* Recording: delivers t->queued at t->regs.rip. `flags`: EVF_ENTRY, EVF_EXIT or 0 (after a counted tick). */
 void signals_deliver_queued(struct task *t, uint16_t flags);
 /*
- * The queued signal is a timer's. One that comes while its handler returns is delivered at the next tick, not at once: or a
- * timer faster than a recorded handler would keep the program from ever going on.
+ * The queued signal is a timer's. One that comes while its handler returns is delivered at the next tick, not
+ * at once: or a timer faster than a recorded handler would keep the program from ever going on.
  */
 bool signals_queued_by_timer(const struct task *t);
 /* Recording: the instruction at t->regs.rip raised t->fault. */

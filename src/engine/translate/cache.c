@@ -22,7 +22,8 @@ static uint32_t nfilled;
 
 static void map_fixed(uint64_t start, uint64_t end, int prot)
 {
-    void *p = mmap((void *)start, end - start, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
+    void *p = mmap((void *)start, end - start, prot,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
     if (p != (void *)start)
         die("cannot reserve memory at 0x%lx for the code cache", (unsigned long)start);
 }
@@ -41,7 +42,8 @@ void cache_init(bool share)
 {
     map_fixed(OWN_CODE_LOW, OWN_CODE_HIGH, PROT_READ | PROT_WRITE | PROT_EXEC);
     map_fixed(OWN_CACHE, OWN_CACHE + sizeof(struct cache), PROT_READ | PROT_WRITE);
-    map_fixed(SECOND_TABLE, SECOND_TABLE + SECOND_SLOTS * sizeof(struct second_entry), PROT_READ | PROT_WRITE);
+    map_fixed(SECOND_TABLE, SECOND_TABLE + SECOND_SLOTS * sizeof(struct second_entry),
+              PROT_READ | PROT_WRITE);
     map_fixed(INDIRECT_TABLE, INDIRECT_TABLE + INDIRECT_SLOTS * 8, PROT_READ | PROT_WRITE);
     cache_start(cache_own, OWN_CODE_LOW, OWN_CODE_HIGH);
     for (int i = 0; i < INDIRECT_SLOTS; i++)
@@ -67,8 +69,9 @@ static struct cache *cache_holding(const struct block *b)
 
 bool cache_full(const struct cache *c)
 {
-    return c->cold - c->hot < ROOM_NEEDED || c->nblocks > CACHE_BLOCKS - 64 || c->nlinks > CACHE_LINKS - 1024 ||
-           c->nplaces > CACHE_PLACES - 4096 || c->nranges > CACHE_RANGES - 64;
+    return c->cold - c->hot < ROOM_NEEDED || c->nblocks > CACHE_BLOCKS - 64 ||
+           c->nlinks > CACHE_LINKS - 1024 || c->nplaces > CACHE_PLACES - 4096 ||
+           c->nranges > CACHE_RANGES - 64;
 }
 
 /* ---- blocks and links ---- */
@@ -115,7 +118,8 @@ uint8_t *cache_stub(struct cache *c, uint32_t slot, uint32_t number)
     return c->cold;
 }
 
-struct link *cache_new_link(struct cache *c, struct block *b, enum link_kind kind, uint64_t target, enum entry entry)
+struct link *cache_new_link(struct cache *c, struct block *b, enum link_kind kind, uint64_t target,
+                            enum entry entry)
 {
     struct link *l = &c->links[c->nlinks];
     memset(l, 0, sizeof *l);

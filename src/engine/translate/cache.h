@@ -4,25 +4,28 @@
  * There are two caches, each a struct cache at a constant address and a range of code:
  *
  *   shared  one for all processes of a recording (or of a replay): code of ELF files at their slots or at the
- *           address they are linked to, which is the same in every process; what one process translates, the others find. It only grows.
- *   own     this process's: everything else, and everything when the process must not share (cache_unshare).
+ *           address they are linked to, which is the same in every process; what one process translates, the
+ * others find. It only grows. own     this process's: everything else, and everything when the process must
+ * not share (cache_unshare).
  *
  *   code range: [ hot code: bodies and entries, growing up -> ... <- exit stubs, growing down ]
  *
- * A block is the translation of a guest basic block. It can be entered in three ways, each made when first wanted:
- *   plain     falls into the body; for transfers that are strictly forward
- *   counted   counts a tick, then plain; for transfers that are not
- *   indirect  checks that task->target is this block's pc, restores rcx, then counted; for the indirect table
- * A link is one patchable branch of a block to another: it points to its exit stub until the target exists.
+ * A block is the translation of a guest basic block. It can be entered in three ways, each made when first
+ * wanted: plain     falls into the body; for transfers that are strictly forward counted   counts a tick,
+ * then plain; for transfers that are not indirect  checks that task->target is this block's pc, restores rcx,
+ * then counted; for the indirect table A link is one patchable branch of a block to another: it points to its
+ * exit stub until the target exists.
  *
- * The indirect table (INDIRECT_TABLE, indexed by the low 16 bits of the guest pc; each process's own) holds the indirect
- * entry of some block with that index, or the miss routine; the entry itself verifies, so a colliding slot is only slow.
- * Behind it is a second table with another index and the whole pc in each entry (stub_miss in core/entry.S).
+ * The indirect table (INDIRECT_TABLE, indexed by the low 16 bits of the guest pc; each process's own) holds
+ * the indirect entry of some block with that index, or the miss routine; the entry itself verifies, so a
+ * colliding slot is only slow. Behind it is a second table with another index and the whole pc in each entry
+ * (stub_miss in core/entry.S).
  *
- * Sharing. The registry says which file's content a range of slots stands for; a process that maps anything else there
- * stops sharing. Writers hold the lock; a killed writer leaves nothing but unreachable code, because a block is
- * published by the last store. Readers take no lock. Branches are patched by one aligned store while others may run them, so the bytes patched never straddle a cache
- * line, and shared code never points into a process's own, nor into another world (see struct cache_module).
+ * Sharing. The registry says which file's content a range of slots stands for; a process that maps anything
+ * else there stops sharing. Writers hold the lock; a killed writer leaves nothing but unreachable code,
+ * because a block is published by the last store. Readers take no lock. Branches are patched by one aligned
+ * store while others may run them, so the bytes patched never straddle a cache line, and shared code never
+ * points into a process's own, nor into another world (see struct cache_module).
  *
  * Everything here runs in the host with no guest code on the way (a task outside the cache re-enters by pc).
  */
@@ -38,7 +41,7 @@
 #define INDIRECT_TABLE 0x70000000ull
 enum { INDIRECT_SLOTS = 65536, BLOCK_INSNS_MAX = 64 };
 
-#define SECOND_TABLE      0x22f000000000ull
+#define SECOND_TABLE 0x22f000000000ull
 enum { SECOND_SLOTS = 65536 };
 struct second_entry {
     uint64_t pc;    /* 0: none */
@@ -60,7 +63,10 @@ struct insn_place {
     uint8_t length;  /* guest bytes */
     uint8_t spilled; /* 0: none; else SPILL_ bits | register */
 };
-enum { SPILL_IN_RCX = 0x40 /* rcx is in TASK_SPILL_RCX */, SPILL_IN_RAX = 0x80 /* low 4 bits: register in TASK_SPILL_RAX */ };
+enum {
+    SPILL_IN_RCX = 0x40 /* rcx is in TASK_SPILL_RCX */,
+    SPILL_IN_RAX = 0x80 /* low 4 bits: register in TASK_SPILL_RAX */
+};
 
 enum link_kind {
     LINK_DIRECT,
@@ -71,20 +77,20 @@ enum link_kind {
 struct block;
 
 struct link {
-    uint8_t *site;       /* its rel32 */
-    uint8_t *stub;       /* where it points while unlinked */
-    uint8_t *guess;      /* LINK_INLINE: the imm32 of the comparison; `site` then is the hit's jump */
-    uint8_t *gate;       /* LINK_INLINE: the 5-byte jump to the stub, a nop once a guess was made */
-    uint64_t target;     /* LINK_DIRECT: guest pc */
+    uint8_t *site;   /* its rel32 */
+    uint8_t *stub;   /* where it points while unlinked */
+    uint8_t *guess;  /* LINK_INLINE: the imm32 of the comparison; `site` then is the hit's jump */
+    uint8_t *gate;   /* LINK_INLINE: the 5-byte jump to the stub, a nop once a guess was made */
+    uint64_t target; /* LINK_DIRECT: guest pc */
     struct block *from, *to;
     struct link *next, *previous; /* in to->incoming */
     uint8_t kind, entry;
-    uint32_t number;     /* what its stub stores in task->exit_site */
+    uint32_t number; /* what its stub stores in task->exit_site */
 };
 
 struct block {
     uint64_t pc;
-    uint8_t *body;                /* start of the body: the plain entry */
+    uint8_t *body; /* start of the body: the plain entry */
     uint8_t *body_end;
     uint8_t *entries[ENTRY_KINDS]; /* NULL where not made */
     uint32_t number;
@@ -120,8 +126,8 @@ enum {
 #define BLOCK_SHARED 0x20000000u /* in the numbers of blocks and links of the shared cache */
 
 /*
- * Shared: what lies at [start, end) in every process that shares. Programs linked to a fixed address overlap; each is a
- * world of its own (not 0), and a process sees one of them. Code at slots is world 0.
+ * Shared: what lies at [start, end) in every process that shares. Programs linked to a fixed address overlap;
+ * each is a world of its own (not 0), and a process sees one of them. Code at slots is world 0.
  */
 struct cache_module {
     uint64_t start, end, offset;
@@ -131,9 +137,9 @@ struct cache_module {
 
 struct cache {
     bool shared;
-    uint8_t *low, *high;  /* code range */
-    uint8_t *hot, *cold;  /* free code is [hot, cold) */
-    uint8_t *miss;        /* the miss routine */
+    uint8_t *low, *high; /* code range */
+    uint8_t *hot, *cold; /* free code is [hot, cold) */
+    uint8_t *miss;       /* the miss routine */
     uint32_t nblocks, nlinks, nplaces, nranges, nmodules;
     struct block *hash[CACHE_HASH];
     struct block *pages[CACHE_PAGES]; /* own: chains by page, for invalidation */
@@ -198,7 +204,8 @@ void cache_unlock(struct cache *c);
 
 /* --- for the translator; the cache is locked --- */
 struct block *cache_new_block(struct cache_where where, uint64_t pc);
-struct link *cache_new_link(struct cache *c, struct block *b, enum link_kind kind, uint64_t target, enum entry entry);
+struct link *cache_new_link(struct cache *c, struct block *b, enum link_kind kind, uint64_t target,
+                            enum entry entry);
 void cache_add(struct cache *c, struct block *b);
 void cache_drop_unfinished(struct cache *c, struct block *b);
 void cache_note_range(struct cache *c, uint8_t *start, struct block *b, uint8_t entry);

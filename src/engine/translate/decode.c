@@ -148,8 +148,8 @@ static void classify(struct insn *in)
 }
 
 /*
- * Copies code; a mapped page may still be unreadable (a file that ends before it). Returns the bytes copied. The page
- * that was read last is read without ado until decode_restart.
+ * Copies code; a mapped page may still be unreadable (a file that ends before it). Returns the bytes copied.
+ * The page that was read last is read without ado until decode_restart.
  */
 static uint64_t readable_page;
 
@@ -180,14 +180,16 @@ int decode_insn(struct insn *in, uint64_t pc, uint64_t room)
         if (status == ZYDIS_STATUS_NO_MORE_DATA && n < 15)
             return -1;
         in->kind = INSN_INVALID;
-        in->too_long = status == ZYDIS_STATUS_INSTRUCTION_TOO_LONG || (status == ZYDIS_STATUS_NO_MORE_DATA && n >= 15);
+        in->too_long =
+            status == ZYDIS_STATUS_INSTRUCTION_TOO_LONG || (status == ZYDIS_STATUS_NO_MORE_DATA && n >= 15);
         in->length = 1;
         in->rip_relative = false;
         return 0;
     }
     const ZydisDecodedInstruction *z = &in->z;
     in->length = z->length;
-    in->rip_relative = (z->attributes & ZYDIS_ATTRIB_HAS_MODRM) && z->raw.modrm.mod == 0 && z->raw.modrm.rm == 5;
+    in->rip_relative =
+        (z->attributes & ZYDIS_ATTRIB_HAS_MODRM) && z->raw.modrm.mod == 0 && z->raw.modrm.rm == 5;
     if (in->rip_relative)
         in->address = pc + in->length + (uint64_t)z->raw.disp.value;
     classify(in);
@@ -197,10 +199,12 @@ int decode_insn(struct insn *in, uint64_t pc, uint64_t room)
 int decode_operands(const struct insn *in, ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT])
 {
     ZydisDecodedInstruction z;
-    return ZYAN_FAILED(ZydisDecoderDecodeFull(&decoder, in->bytes, in->length, &z, ops)) ? -1 : z.operand_count;
+    return ZYAN_FAILED(ZydisDecoderDecodeFull(&decoder, in->bytes, in->length, &z, ops)) ? -1
+                                                                                         : z.operand_count;
 }
 
-/* True when the flags Zydis calls modified may in fact be left alone (a shift by 0, a rep that does nothing). */
+/* True when the flags Zydis calls modified may in fact be left alone (a shift by 0, a rep that does nothing).
+ */
 static bool writes_maybe(const struct insn *in)
 {
     const ZydisDecodedInstruction *z = &in->z;
@@ -222,8 +226,8 @@ static bool writes_maybe(const struct insn *in)
 }
 
 /*
- * Flags that the instruction certainly writes. What the manuals leave undefined, processors often leave alone, and then
- * an earlier value shows through; only that logic operations clear AF holds for all of them.
+ * Flags that the instruction certainly writes. What the manuals leave undefined, processors often leave
+ * alone, and then an earlier value shows through; only that logic operations clear AF holds for all of them.
  */
 static uint32_t flags_written(const struct insn *in)
 {
@@ -269,7 +273,8 @@ static bool flags_live(uint64_t pc, uint32_t unknown, int depth)
         case INSN_LOOP:
             if (!depth)
                 return unknown != 0;
-            return unknown && (flags_live(in.target, unknown, depth - 1) || flags_live(pc, unknown, depth - 1));
+            return unknown &&
+                   (flags_live(in.target, unknown, depth - 1) || flags_live(pc, unknown, depth - 1));
         case INSN_RET:
         case INSN_JMP_IND:
         case INSN_CALL_IND:

@@ -9,18 +9,18 @@
 #include <Zydis/Zydis.h>
 
 enum insn_class {
-    INSN_PLAIN,    /* copied, perhaps with its RIP-relative operand moved */
-    INSN_JMP,      /* direct */
-    INSN_JCC,      /* 70..7f, 0f 80..8f */
-    INSN_LOOP,     /* loop, loope, loopne, jrcxz, jecxz */
-    INSN_CALL,     /* direct */
-    INSN_RET,      /* c3, c2 imm16 */
+    INSN_PLAIN, /* copied, perhaps with its RIP-relative operand moved */
+    INSN_JMP,   /* direct */
+    INSN_JCC,   /* 70..7f, 0f 80..8f */
+    INSN_LOOP,  /* loop, loope, loopne, jrcxz, jecxz */
+    INSN_CALL,  /* direct */
+    INSN_RET,   /* c3, c2 imm16 */
     INSN_JMP_IND,
     INSN_CALL_IND,
     INSN_SYSCALL,
-    INSN_NONDET,   /* rdtsc and the like: enum trace_insn in `nondet` */
-    INSN_REFUSED,  /* an instruction Clio does not support; name in `refused` */
-    INSN_INVALID,  /* undecodable, or made undefined by the CPU level: raises SIGILL */
+    INSN_NONDET,  /* rdtsc and the like: enum trace_insn in `nondet` */
+    INSN_REFUSED, /* an instruction Clio does not support; name in `refused` */
+    INSN_INVALID, /* undecodable, or made undefined by the CPU level: raises SIGILL */
 };
 
 struct insn {
@@ -29,9 +29,9 @@ struct insn {
     uint8_t bytes[16];
     uint8_t length;
     enum insn_class kind;
-    uint64_t target;  /* JMP, JCC, LOOP, CALL */
+    uint64_t target; /* JMP, JCC, LOOP, CALL */
     uint8_t nondet;
-    uint16_t pop;     /* RET: extra bytes popped */
+    uint16_t pop; /* RET: extra bytes popped */
     bool rip_relative;
     uint64_t address; /* rip_relative: the operand's address */
     const char *refused;
@@ -43,15 +43,17 @@ enum { FLAGS_ALL = 0x8d5 }; /* CF PF AF ZF SF OF */
 void decode_init(void);
 
 /*
- * Decodes the instruction at guest pc, of which `room` bytes may be read (mapped and executable). Returns 0, or -1
- * when the instruction runs past `room` (the fetch faults there). An undecodable one is INSN_INVALID of length 1.
+ * Decodes the instruction at guest pc, of which `room` bytes may be read (mapped and executable). Returns 0,
+ * or -1 when the instruction runs past `room` (the fetch faults there). An undecodable one is INSN_INVALID of
+ * length 1.
  */
 int decode_insn(struct insn *in, uint64_t pc, uint64_t room);
 
 /* The operands of a decoded instruction. Returns how many, or -1. */
 int decode_operands(const struct insn *in, ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT]);
 
-/* True when some of the arithmetic flags may be read before they are written, from guest pc on. Conservative. */
+/* True when some of the arithmetic flags may be read before they are written, from guest pc on. Conservative.
+ */
 bool decode_flags_live(uint64_t pc);
 
 /* Guest memory may have changed since: forgets which page was found readable. */

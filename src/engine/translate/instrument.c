@@ -4,9 +4,9 @@
  * All added code is free of flags: it adds with lea, tests with sarx and jrcxz, and keeps rax and rcx in
  * TASK_LOG_SPILL. The log buffer lies at a constant address, so its limit is a constant, too.
  *
- * A store is logged after the instruction: its address is computed before (TASK_EA; the operand's registers may be
- * overwritten by it), its bytes are read back after. Stores whose extent only running shows (rep strings), and odd
- * sizes, are logged by the host (exit_log_store).
+ * A store is logged after the instruction: its address is computed before (TASK_EA; the operand's registers
+ * may be overwritten by it), its bytes are read back after. Stores whose extent only running shows (rep
+ * strings), and odd sizes, are logged by the host (exit_log_store).
  */
 #include "engine/translate/instrument.h"
 
@@ -59,7 +59,8 @@ static void emit_put(struct code *c, int disp)
 }
 
 /* lea dst, [base + index*scale + disp] of 64-bit registers; base or index may be -1 */
-static void emit_lea(struct code *c, unsigned dst, int base, int index, unsigned scale, int32_t disp, bool narrow)
+static void emit_lea(struct code *c, unsigned dst, int base, int index, unsigned scale, int32_t disp,
+                     bool narrow)
 {
     unsigned rex = (narrow ? 0x40 : 0x48) | (dst >> 3) << 2;
     unsigned b = base < 0 ? 5 : (unsigned)base, i = index < 0 ? 4 : (unsigned)index;
@@ -141,8 +142,9 @@ static void emit_address(struct code *c, const struct insn *in, const ZydisDecod
         emit_set_slot(c, TASK_EA, in->address);
         return;
     }
-    bool narrow = ZydisRegisterGetWidth(ZYDIS_MACHINE_MODE_LONG_64,
-                                        o->mem.base != ZYDIS_REGISTER_NONE ? o->mem.base : o->mem.index) == 32;
+    bool narrow =
+        ZydisRegisterGetWidth(ZYDIS_MACHINE_MODE_LONG_64,
+                              o->mem.base != ZYDIS_REGISTER_NONE ? o->mem.base : o->mem.index) == 32;
     save_two(c);
     int64_t disp = o->mem.disp.has_displacement ? o->mem.disp.value : 0;
     if (in->z.mnemonic == ZYDIS_MNEMONIC_POP && o->mem.base == ZYDIS_REGISTER_RSP)
@@ -150,7 +152,8 @@ static void emit_address(struct code *c, const struct insn *in, const ZydisDecod
     if (o->mem.base == ZYDIS_REGISTER_NONE && o->mem.index == ZYDIS_REGISTER_NONE)
         emit_mov_imm(c, GPR_RAX, (uint64_t)disp);
     else
-        emit_lea(c, GPR_RAX, register_number(o->mem.base), register_number(o->mem.index), o->mem.scale, (int32_t)disp, narrow);
+        emit_lea(c, GPR_RAX, register_number(o->mem.base), register_number(o->mem.index), o->mem.scale,
+                 (int32_t)disp, narrow);
     if (o->mem.segment == ZYDIS_REGISTER_FS) {
         emit_bytes(c, "\xf3\x48\x0f\xae\xc1", 5); /* rdfsbase rcx */
         emit_bytes(c, "\x48\x8d\x04\x08", 4);     /* lea rax, [rax+rcx] */
@@ -160,7 +163,8 @@ static void emit_address(struct code *c, const struct insn *in, const ZydisDecod
 }
 
 /* bts, btr, btc with a register as bit offset: the byte that holds the bit. */
-static void emit_bit_address(struct code *c, const struct insn *in, const ZydisDecodedOperand *o, const ZydisDecodedOperand *bit)
+static void emit_bit_address(struct code *c, const struct insn *in, const ZydisDecodedOperand *o,
+                             const ZydisDecodedOperand *bit)
 {
     emit_address(c, in, o);
     save_two(c);
@@ -249,7 +253,8 @@ static bool is_rep(const struct insn *in)
 
 static bool is_bit_store(const struct insn *in)
 {
-    return in->z.mnemonic == ZYDIS_MNEMONIC_BTS || in->z.mnemonic == ZYDIS_MNEMONIC_BTR || in->z.mnemonic == ZYDIS_MNEMONIC_BTC;
+    return in->z.mnemonic == ZYDIS_MNEMONIC_BTS || in->z.mnemonic == ZYDIS_MNEMONIC_BTR ||
+           in->z.mnemonic == ZYDIS_MNEMONIC_BTC;
 }
 
 bool instrument_address(struct code *c, const struct insn *in)
@@ -404,7 +409,8 @@ void instrument_fault(struct task *t)
     uint64_t pc = t->regs.rip;
     if (decode_insn(&in, pc, decode_room(pc)) || in.kind != INSN_PLAIN || !is_string(&in) || !is_rep(&in))
         return;
-    log_rep(t, translate_index(t->fault.host_pc), t->effective[0], in.z.opcode & 1 ? in.z.operand_width / 8u : 1);
+    log_rep(t, translate_index(t->fault.host_pc), t->effective[0],
+            in.z.opcode & 1 ? in.z.operand_width / 8u : 1);
 }
 
 void exit_log_store(struct task *t)

@@ -1,8 +1,10 @@
 /*
- * instrument.h: the code that an instrumented translation adds to log executions and stores (chronicle/log.h).
+ * instrument.h: the code that an instrumented translation adds to log executions and stores
+ * (chronicle/log.h).
  *
- * The added code keeps every guest register and the flags. It writes at task->log_pointer; a block's start makes sure
- * that there is room for everything the block can log, leaving the cache through stub_log_full when there is not.
+ * The added code keeps every guest register and the flags. It writes at task->log_pointer; a block's start
+ * makes sure that there is room for everything the block can log, leaving the cache through stub_log_full
+ * when there is not.
  */
 #ifndef CLIO_TRANSLATE_INSTRUMENT_H
 #define CLIO_TRANSLATE_INSTRUMENT_H
@@ -24,9 +26,9 @@ enum { XSAVE_BYTES = 832 };
 struct write_site {
     enum {
         SITE_PLAIN,
-        SITE_PUSH, /* at rsp afterwards */
-        SITE_REP,  /* from TASK_EA to rdi */
-        SITE_MASK, /* elements that a vector register selects */
+        SITE_PUSH,  /* at rsp afterwards */
+        SITE_REP,   /* from TASK_EA to rdi */
+        SITE_MASK,  /* elements that a vector register selects */
         SITE_BELOW, /* the `size` bytes below TASK_EA (enter) */
     } kind;
     uint32_t size; /* bytes; SITE_REP: of one element */

@@ -1,8 +1,8 @@
 /*
  * share.c: see cache.h for what is shared and why that is safe.
  *
- * The memory is a memfd, mapped at the same addresses by the first engine process and inherited by all others; it
- * lives as long as any of them and touches no disk.
+ * The memory is a memfd, mapped at the same addresses by the first engine process and inherited by all
+ * others; it lives as long as any of them and touches no disk.
  */
 #include "engine/translate/share.h"
 
@@ -25,7 +25,8 @@ static int lock_handle = -1; /* the memfd, as hostfd_keep has it */
 
 static bool map_part(int fd, uint64_t at, uint64_t size, uint64_t offset, int prot)
 {
-    return mmap((void *)at, size, prot, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, fd, (off_t)offset) == (void *)at;
+    return mmap((void *)at, size, prot, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, fd,
+                (off_t)offset) == (void *)at;
 }
 
 void share_init(void)
@@ -50,7 +51,8 @@ void share_init(void)
     available = cache_active.on = true;
 }
 
-/* ---- the lock: a POSIX file lock, which the kernel lets go when its holder dies, in whatever namespace ---- */
+/* ---- the lock: a POSIX file lock, which the kernel lets go when its holder dies, in whatever namespace ----
+ */
 
 static bool set_lock(short type)
 {
@@ -100,7 +102,8 @@ static bool overlaps(const struct cache_module *m, const struct vma *v)
 
 static bool same(const struct cache_module *m, const struct vma *v)
 {
-    return m->start == v->start && m->end == v->end && m->offset == v->offset && v->file && !memcmp(m->hash, v->file->hash, 32);
+    return m->start == v->start && m->end == v->end && m->offset == v->offset && v->file &&
+           !memcmp(m->hash, v->file->hash, 32);
 }
 
 static bool is_zero(const uint8_t hash[32])
@@ -112,7 +115,8 @@ static bool is_zero(const uint8_t hash[32])
 /* A file's unchanging code at its slot or at a fixed address below. */
 static bool shareable(const struct vma *v)
 {
-    return v->file && !v->shared && !(v->prot & PROT_WRITE) && !(v->flags & VMA_DIRTY) && v->end <= SLOTS_HIGH && !is_zero(v->file->hash);
+    return v->file && !v->shared && !(v->prot & PROT_WRITE) && !(v->flags & VMA_DIRTY) &&
+           v->end <= SLOTS_HIGH && !is_zero(v->file->hash);
 }
 
 enum claim { CLAIM_NONE, CLAIM_OURS, CLAIM_OTHER };
@@ -143,7 +147,9 @@ static bool add_claim(const struct vma *v, uint16_t *world)
         return false;
     if (c->nmodules < CACHE_MODULES && claim_of(v, world) == CLAIM_NONE) {
         struct cache_module *m = &c->modules[c->nmodules];
-        *m = (struct cache_module){.start = v->start, .end = v->end, .offset = v->offset,
+        *m = (struct cache_module){.start = v->start,
+                                   .end = v->end,
+                                   .offset = v->offset,
                                    .world = v->start < SLOTS_LOW ? (uint16_t)(c->nmodules + 1) : 0};
         memcpy(m->hash, v->file->hash, 32);
         __atomic_store_n(&c->nmodules, c->nmodules + 1, __ATOMIC_RELEASE);
@@ -175,8 +181,9 @@ void code_mapped(const struct vma *v)
 }
 
 /*
- * Inline caches of other modules may lead into code that goes away, and what comes back may have been changed: a process
- * whose shared code changes in any way shares no longer. (exec starts afresh: cache_exec comes before.)
+ * Inline caches of other modules may lead into code that goes away, and what comes back may have been
+ * changed: a process whose shared code changes in any way shares no longer. (exec starts afresh: cache_exec
+ * comes before.)
  */
 void share_forget(uint64_t start, uint64_t end)
 {

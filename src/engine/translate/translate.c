@@ -1,15 +1,16 @@
 /*
  * translate.c: translates one basic block.
  *
- * Most instructions are copied. Rewritten are: control transfers; RIP-relative operands (the displacement, or, out of
- * its reach, through a scratch register); system calls and nondeterministic instructions (they leave the cache with
- * exit_pc set to the next instruction).
+ * Most instructions are copied. Rewritten are: control transfers; RIP-relative operands (the displacement,
+ * or, out of its reach, through a scratch register); system calls and nondeterministic instructions (they
+ * leave the cache with exit_pc set to the next instruction).
  *
  * A transfer counts a tick when it is indirect or its target is not above the address of the transferring
  * instruction. That is part of the trace format.
  *
- * An indirect transfer leaves rcx in TASK_SPILL_RCX and the target in TASK_TARGET and jumps through the indirect
- * table; the entry it reaches restores rcx. Its operand is read before anything is changed, so a fault there is precise.
+ * An indirect transfer leaves rcx in TASK_SPILL_RCX and the target in TASK_TARGET and jumps through the
+ * indirect table; the entry it reaches restores rcx. Its operand is read before anything is changed, so a
+ * fault there is precise.
  */
 #include "engine/translate/translate.h"
 
@@ -25,7 +26,8 @@
 
 struct translate_options translate_options;
 
-/* Instructions that a block at pc may have: one in the range of --alone, which is how a bad translation is cornered. */
+/* Instructions that a block at pc may have: one in the range of --alone, which is how a bad translation is
+ * cornered. */
 static uint32_t translate_limit(uint64_t pc)
 {
     if (translate_options.instrument) { /* code that may change under us is logged by the instruction */
@@ -90,8 +92,8 @@ static void emit_fall(struct xlate *x, uint64_t pc)
 
 static void emit_indirect_jump(struct code *c)
 {
-    emit_bytes(c, "\x0f\xb7\xc9", 3);  /* movzx ecx, cx */
-    emit_bytes(c, "\xff\x24\xcd", 3);  /* jmp [rcx*8 + table] */
+    emit_bytes(c, "\x0f\xb7\xc9", 3); /* movzx ecx, cx */
+    emit_bytes(c, "\xff\x24\xcd", 3); /* jmp [rcx*8 + table] */
     emit32(c, (uint32_t)INDIRECT_TABLE);
 }
 
@@ -107,13 +109,14 @@ static void emit_copy(struct code *c, const struct insn *in)
     uint8_t *start = c->p;
     emit_bytes(c, in->bytes, in->length);
     if (in->rip_relative)
-        emit_patch_rel32(start + in->z.raw.disp.offset, (const uint8_t *)in->address - (in->length - in->z.raw.disp.offset - 4));
+        emit_patch_rel32(start + in->z.raw.disp.offset,
+                         (const uint8_t *)in->address - (in->length - in->z.raw.disp.offset - 4));
 }
 
 /*
- * A register that the instruction neither reads nor writes and that needs no REX.B as a base with disp32. With a
- * RIP-relative operand, rsi, rdi and rbp are never implicit ones. VEX.vvvv may be stored inverted; both readings are
- * taken as used.
+ * A register that the instruction neither reads nor writes and that needs no REX.B as a base with disp32.
+ * With a RIP-relative operand, rsi, rdi and rbp are never implicit ones. VEX.vvvv may be stored inverted;
+ * both readings are taken as used.
  */
 static unsigned scratch_register(const struct insn *in)
 {
@@ -176,7 +179,8 @@ static unsigned stored_x87_pc(const struct insn *in, unsigned *size)
     }
 }
 
-/* The processor stores an address in the code cache, which says nothing and differs from run to run: it becomes 0. */
+/* The processor stores an address in the code cache, which says nothing and differs from run to run: it
+ * becomes 0. */
 static void emit_clear_x87_pc(struct code *c, unsigned offset, unsigned size)
 {
     emit_store_slot(c, TASK_LOG_SPILL, GPR_RCX);
@@ -244,7 +248,8 @@ static void emit_ret(struct xlate *x)
     emit_indirect_jump(c);
 }
 
-/* A table jump (jmp [table + reg*8], jmp reg) has many targets; a call or a jump through a fixed cell mostly one. */
+/* A table jump (jmp [table + reg*8], jmp reg) has many targets; a call or a jump through a fixed cell mostly
+ * one. */
 static bool wants_inline_cache(const struct insn *in)
 {
     return in->kind == INSN_CALL_IND || in->rip_relative;
@@ -316,7 +321,8 @@ static void emit_leave(struct xlate *x, uint32_t slot, uint64_t exit_pc, uint64_
     emit_jmp_slot(&x->c, slot);
 }
 
-/* Emits the instruction and, if it ends the block, what follows. Returns what it holds in slots (insn_place). */
+/* Emits the instruction and, if it ends the block, what follows. Returns what it holds in slots (insn_place).
+ */
 static uint8_t emit_insn(struct xlate *x)
 {
     const struct insn *in = &x->in;
@@ -391,7 +397,8 @@ static void note_ranges(struct cache *c, struct block *b)
     cache_note_range(c, b->body, b, ENTRY_KINDS);
 }
 
-/* Translates instructions into x until the block ends, `limit` is reached or the next one cannot be fetched. */
+/* Translates instructions into x until the block ends, `limit` is reached or the next one cannot be fetched.
+ */
 static void translate_insns(struct xlate *x, uint64_t pc, uint64_t room, uint32_t limit)
 {
     uint64_t start = pc;
@@ -414,8 +421,10 @@ static void translate_insns(struct xlate *x, uint64_t pc, uint64_t room, uint32_
     x->b->ninsns = (uint16_t)x->n;
 }
 
-/* Translates the block at pc behind x->c without publishing it. NULL: not even one instruction can be fetched whole. */
-static struct block *translate_one(struct xlate *x, uint64_t pc, uint64_t room, enum entry wanted, uint32_t limit)
+/* Translates the block at pc behind x->c without publishing it. NULL: not even one instruction can be fetched
+ * whole. */
+static struct block *translate_one(struct xlate *x, uint64_t pc, uint64_t room, enum entry wanted,
+                                   uint32_t limit)
 {
     struct block *b = x->b = cache_new_block(x->where, pc);
     x->n = 0;
@@ -447,8 +456,8 @@ static bool same_place(struct cache_where a, struct cache_where b)
 }
 
 /*
- * Shared code cannot be moved together later, so what a block falls into is translated right behind it, unless it
- * exists. Returns the number of blocks.
+ * Shared code cannot be moved together later, so what a block falls into is translated right behind it,
+ * unless it exists. Returns the number of blocks.
  */
 static uint32_t translate_run(struct xlate *x, struct block *blocks[RUN_BLOCKS])
 {
@@ -472,7 +481,8 @@ static uint32_t translate_run(struct xlate *x, struct block *blocks[RUN_BLOCKS])
 }
 
 /* publish: in the table of blocks; else only for whoever gets it. */
-static struct block *translate_new(uint64_t pc, uint64_t room, enum entry wanted, uint32_t limit, bool publish)
+static struct block *translate_new(uint64_t pc, uint64_t room, enum entry wanted, uint32_t limit,
+                                   bool publish)
 {
     static struct xlate x;
     struct block *blocks[RUN_BLOCKS];
@@ -526,14 +536,15 @@ struct block *translate_block(uint64_t pc, enum entry first_wanted)
 }
 
 /*
- * True when the target of an unlinked fall-through can be placed over the jump: the jump is the last thing emitted. The
- * block keeps 5 bytes before it, for a jump may come back to its own start (unlink_incoming).
+ * True when the target of an unlinked fall-through can be placed over the jump: the jump is the last thing
+ * emitted. The block keeps 5 bytes before it, for a jump may come back to its own start (unlink_incoming).
  */
 static bool at_the_end(const struct link *l)
 {
     const uint8_t *end = cache_own->hot;
-    return !translate_options.instrument && !(l->number & BLOCK_SHARED) && l->kind == LINK_DIRECT && l->entry == ENTRY_PLAIN && l->site + 4 == end &&
-           l->site - 1 >= l->from->body + 5 && l->from->body_end == end && cache_where(l->target).cache == cache_own;
+    return !translate_options.instrument && !(l->number & BLOCK_SHARED) && l->kind == LINK_DIRECT &&
+           l->entry == ENTRY_PLAIN && l->site + 4 == end && l->site - 1 >= l->from->body + 5 &&
+           l->from->body_end == end && cache_where(l->target).cache == cache_own;
 }
 
 static struct block *place_over(struct link *l)

@@ -12,9 +12,9 @@
 struct task;
 
 struct translate_options {
-    bool single_block; /* never link: every block ends in the dispatcher */
+    bool single_block;              /* never link: every block ends in the dispatcher */
     uint64_t alone_low, alone_high; /* guest code in this range is translated one instruction a block */
-    bool instrument;   /* log executions and writes for a chronicle */
+    bool instrument;                /* log executions and writes for a chronicle */
 };
 extern struct translate_options translate_options;
 
@@ -24,15 +24,15 @@ void translate_init(void);
 struct block *translate_block(uint64_t pc, enum entry first_wanted);
 
 /*
- * Handles a link's exit: finds or makes its target and links it. Returns the code address to go on at, or 0 when
- * the target cannot be executed (*pc tells which).
+ * Handles a link's exit: finds or makes its target and links it. Returns the code address to go on at, or 0
+ * when the target cannot be executed (*pc tells which).
  */
 uint8_t *translate_follow_link(struct task *t, uint32_t link_number, uint64_t *pc);
 
 /*
- * Maps a host pc inside the cache, where the guest was interrupted by a fault, to the guest pc of the instruction and
- * restores into gprs (as the host had them) registers held in slots; *length is the instruction's. Returns 0, or -1
- * when it is in no block.
+ * Maps a host pc inside the cache, where the guest was interrupted by a fault, to the guest pc of the
+ * instruction and restores into gprs (as the host had them) registers held in slots; *length is the
+ * instruction's. Returns 0, or -1 when it is in no block.
  */
 int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64_t *gprs, unsigned *length);
 /* Index in its block of the instruction at a host pc that translate_state knows. */

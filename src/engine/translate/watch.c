@@ -10,7 +10,8 @@
 #include "engine/load/objects.h"
 #include "engine/translate/cache.h"
 
-/* A page made read-only because a store to it changes the code at `code`: itself, or another view of the same memory. */
+/* A page made read-only because a store to it changes the code at `code`: itself, or another view of the same
+ * memory. */
 struct watched {
     uint64_t page, code;
 };
@@ -50,8 +51,8 @@ static void watch_views(const struct vma *code_vma, uint64_t code)
     uint64_t offset = code - code_vma->start + code_vma->offset;
     for (uint32_t i = 0; i < engine.space.count; i++) {
         const struct vma *v = &engine.space.vmas[i];
-        if (!v->shared || !v->object || v->object != code_vma->object || !(v->prot & PROT_WRITE) || offset < v->offset ||
-            offset - v->offset >= v->end - v->start)
+        if (!v->shared || !v->object || v->object != code_vma->object || !(v->prot & PROT_WRITE) ||
+            offset < v->offset || offset - v->offset >= v->end - v->start)
             continue;
         watch_page(v->start + (offset - v->offset), code);
     }
@@ -74,7 +75,8 @@ static void drop(uint32_t i)
     watched[i] = watched[--watch_count];
     const struct vma *v = space_find(&engine.space, page);
     if (v && find(page) < 0)
-        mprotect((void *)page, PAGE_SIZE, (int)(v->prot & ~(uint32_t)PROT_EXEC)); /* fails where the mapping is going */
+        mprotect((void *)page, PAGE_SIZE,
+                 (int)(v->prot & ~(uint32_t)PROT_EXEC)); /* fails where the mapping is going */
 }
 
 static void open_code(uint64_t code)

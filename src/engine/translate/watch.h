@@ -1,11 +1,11 @@
 /*
  * watch.h: notices writes to guest code that was translated.
  *
- * A page that the guest may write and from which code was translated is made read-only for the host. The first store to
- * it faults: its blocks are forgotten, the page becomes writable again, the store is repeated. A store to the very page it
- * comes from is repeated alone (translate_alone). System calls that write there would fail with EFAULT, so
- * pages of their buffers are opened before (watch_open). Other views of the same shared file in this space are watched
- * along; stores by another process are not noticed (docs/limits.md).
+ * A page that the guest may write and from which code was translated is made read-only for the host. The
+ * first store to it faults: its blocks are forgotten, the page becomes writable again, the store is repeated.
+ * A store to the very page it comes from is repeated alone (translate_alone). System calls that write there
+ * would fail with EFAULT, so pages of their buffers are opened before (watch_open). Other views of the same
+ * shared file in this space are watched along; stores by another process are not noticed (docs/limits.md).
  */
 #ifndef CLIO_TRANSLATE_WATCH_H
 #define CLIO_TRANSLATE_WATCH_H
