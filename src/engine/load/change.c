@@ -111,9 +111,12 @@ int change_map(struct space *s, const struct vma *v, int fd, int host_flags)
 int change_alias(struct space *s, const struct vma *v)
 {
     int error = space_adopt(s, v);
-    if (!error)
-        report_mapping(v, false);
-    return error;
+    if (error)
+        return error;
+    report_mapping(v, false);
+    if (v->file) /* of which it may show parts that no other view does */
+        effect_add_file(engine.task, v->start, v->end);
+    return 0;
 }
 
 int change_adopt(struct space *s, const struct vma *v, const char *what)
