@@ -831,8 +831,10 @@ static void queues(void **state)
 static void keys(void **state)
 {
     int64_t key = raw5(SYS_add_key, "user", "clio:test", "secret", 6, KEY_SPEC_PROCESS_KEYRING);
-    if (key < 0)
+    if (key < 0) {
+        print_message("no keys here: %s\n", strerror((int)-key));
         skip();
+    }
     OK(CHECK_SLACK(100, keyctl, KEYCTL_DESCRIBE, A(key), A(arena), 100));
     OK(CHECK_SLACK(100, keyctl, KEYCTL_READ, A(key), A(arena + 200), 100));
     OK(CHECK_SLACK(100, keyctl, KEYCTL_READ, A(key), A(arena + 400), 3));

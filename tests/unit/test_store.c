@@ -731,7 +731,7 @@ static bool mount_small(char path[1060], const char *name)
     mkdir(path, 0700);
     if (mount("tmpfs", path, "tmpfs", 0, "size=3m") == 0)
         return true;
-    printf("skip full disk: cannot mount a tmpfs: %s\n", strerror(errno));
+    print_message("cannot mount a tmpfs: %s\n", strerror(errno));
     return false;
 }
 
