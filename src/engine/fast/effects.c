@@ -97,8 +97,10 @@ static void add_partial(struct task *t, uint64_t addr, uint64_t n, uint64_t max)
 {
     if (n < max && PAGE_DOWN(addr + n) != PAGE_DOWN(addr + max - 1)) {
         uint64_t run = writable_run(addr, max);
-        if (run < max && run > n && run - n <= PARTIAL_LIMIT)
-            n = run;
+        if (run < max && run > n && run - n <= PARTIAL_LIMIT) {
+            effect_add_writable(t, addr, run);
+            return;
+        }
     }
     effect_add(t, addr, n);
 }
