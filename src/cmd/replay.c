@@ -180,8 +180,16 @@ static void choose(void)
         die("%s has no space %u; clio ps lists them", clio_source_path(rep.source), rep.space);
     if (rep.nchosen == 0 && *rep.damage)
         die("%s", rep.damage);
-    if (rep.nchosen == 0)
-        die("nothing was recorded in %s", clio_source_path(rep.source));
+}
+
+/* A recording that was cut before its first event replays to its end at once. */
+static int nothing_to_replay(void)
+{
+    if (clio_source_live(rep.source))
+        die("nothing is recorded yet in %s", clio_source_path(rep.source));
+    warning("%s was cut before the first event: its recorder was killed before the program began",
+            clio_source_path(rep.source));
+    return EXIT_DONE;
 }
 
 static void add_output(uint64_t seq)
@@ -488,6 +496,8 @@ int cmd_replay(int argc, char **argv)
     if (!rep.source)
         die("%s", error.text);
     choose();
+    if (rep.nchosen == 0)
+        return nothing_to_replay();
     for (size_t i = 0; i < rep.nmembers; i++)
         if (rep.members[i].chosen)
             scan(&rep.members[i]);
