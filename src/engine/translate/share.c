@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,6 +33,9 @@ static bool map_part(int fd, uint64_t at, uint64_t size, uint64_t offset, int pr
 void share_init(void)
 {
     const uint64_t state = PAGE_UP(sizeof(struct cache)), code = SHARED_CODE_HIGH - SHARED_CODE_LOW;
+    struct rlimit size;
+    if (!getrlimit(RLIMIT_FSIZE, &size) && size.rlim_cur < state + code)
+        return; /* trying would cost a SIGXFSZ */
     int fd = memfd_create("clio code", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)(state + code)) ||
         !map_part(fd, SHARED_CACHE, state, 0, PROT_READ | PROT_WRITE) ||
