@@ -137,6 +137,16 @@ static void close_others(int *keep, size_t n)
     close_range(from, ~0u, 0);
 }
 
+/* Soft limits are meant for the program that is recorded. */
+static void lift_limit(int resource)
+{
+    struct rlimit limit;
+    if (getrlimit(resource, &limit))
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(resource, &limit);
+}
+
 static void detach(int pool_dir, int log_fd)
 {
     static const int ignored[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN,
@@ -153,11 +163,8 @@ static void detach(int pool_dir, int log_fd)
     if (chdir("/"))
         LOG(store, "chdir /: %s", strerror(errno));
     umask(077);
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
+    lift_limit(RLIMIT_NOFILE);
+    lift_limit(RLIMIT_FSIZE);
 }
 
 static int open_at(int dir, const char *name, int flags)

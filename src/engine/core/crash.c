@@ -31,6 +31,8 @@ void crash_end(const char *text)
             replay_fail("%s", text);
         if (engine.ring)
             event_end(END_INTERNAL, EXIT_ENVIRONMENT, text);
+        else if (!engine.space_number && report_fd < 0)
+            dprintf(2, "clio: %s\n", text); /* the guest has not begun */
     }
     _exit(EXIT_ENVIRONMENT);
 }
