@@ -19,14 +19,12 @@ AT(budget, TASK_BUDGET);
 AT(spill_rcx, TASK_SPILL_RCX);
 AT(target, TASK_TARGET);
 AT(spill_rax, TASK_SPILL_RAX);
-AT(spill_rdx, TASK_SPILL_RDX);
 AT(exit_pc, TASK_EXIT_PC);
 AT(exit_site, TASK_EXIT_SITE);
 AT(resume, TASK_RESUME);
 AT(host_rsp, TASK_HOST_RSP);
 AT(host_fs, TASK_HOST_FS);
 AT(log_pointer, TASK_LOG_POINTER);
-AT(log_limit, TASK_LOG_LIMIT);
 AT(pending, TASK_PENDING);
 AT(stub_link, TASK_STUB_LINK);
 AT(stub_preempt, TASK_STUB_PREEMPT);
@@ -102,4 +100,13 @@ struct task *task_init(void)
     task_reset_ticks(t);
     engine.task = t;
     return t;
+}
+
+void task_initial_vectors(struct task *t)
+{
+    const uint16_t control = 0x37f;
+    const uint32_t mxcsr = 0x1f80;
+    memset(t->xsave, 0, 512 + 64);
+    memcpy(t->xsave, &control, 2);
+    memcpy(t->xsave + 24, &mxcsr, 4);
 }

@@ -12,14 +12,12 @@
 #define TASK_SPILL_RCX      0x10
 #define TASK_TARGET         0x18
 #define TASK_SPILL_RAX      0x20
-#define TASK_SPILL_RDX      0x28
 #define TASK_EXIT_PC        0x30
 #define TASK_EXIT_SITE      0x38
 #define TASK_RESUME         0x40
 #define TASK_HOST_RSP       0x48
 #define TASK_HOST_FS        0x50
 #define TASK_LOG_POINTER    0x58
-#define TASK_LOG_LIMIT      0x60
 #define TASK_PENDING        0x68
 #define TASK_STUB_LINK      0x70
 #define TASK_STUB_PREEMPT   0x78
@@ -53,12 +51,12 @@ struct task {
     struct task *self;
     int64_t
         budget; /* ticks left before the guest must leave the cache; generated code counts it down past 0 */
-    uint64_t spill_rcx, target, spill_rax, spill_rdx;
+    uint64_t spill_rcx, target, spill_rax, room_28;
     uint64_t exit_pc;   /* guest pc at which the cache was left */
     uint64_t exit_site; /* why: a translator's handle */
     uint64_t resume;    /* code cache address at which to enter again */
     uint64_t host_rsp, host_fs;
-    uint64_t log_pointer, log_limit; /* chronicle log */
+    uint64_t log_pointer, room_60; /* chronicle log */
     uint64_t pending;                /* not 0: a signal waits for the guest */
     uint64_t stub_link, stub_preempt, stub_syscall, stub_insn, stub_miss, stub_log_full;
     uint64_t effective[2];
@@ -78,9 +76,8 @@ struct task {
     uint32_t maps_used, maps_capacity, maps_count;
     int tid;
     uint64_t blocked;      /* guest's signal mask as it believes it to be */
-    struct sys_call *call; /* the call in flight or NULL */
     uint64_t call_pc;      /* its instruction */
-    bool called;           /* the fast path has performed and recorded it; `call_result` is rax */
+    bool called;           /* the fast path has performed and recorded it; it is finished but for signals */
     struct queued_signal { /* one signal taken from the kernel for the guest, while pending is not 0 */
         uint8_t siginfo[128];
     } queued;

@@ -22,6 +22,7 @@
 #include "engine/core/hostsig.h"
 #include "engine/core/raw.h"
 #include "engine/core/session.h"
+#include "engine/core/task_init.h"
 #include "engine/kernel/files.h"
 #include "engine/kernel/hostfd.h"
 #include "engine/kernel/process.h"
@@ -195,11 +196,7 @@ static void start_program(struct task *t, struct program *p, char **argv, char *
         raw2(SYS_kill, raw0(SYS_getpid), SIGKILL);
     }
     describe_process(&engine.space, p->filename);
-    memset(t->xsave, 0, 576);
-    const uint16_t control = 0x37f;
-    const uint32_t mxcsr = 0x1f80;
-    memcpy(t->xsave, &control, 2);
-    memcpy(t->xsave + 24, &mxcsr, 4);
+    task_initial_vectors(t);
     t->regs.rflags = 0x202;
     struct trace_ev_start own = {.regs = t->regs, .brk = engine.space.brk};
     struct event_head head = {EV_START, 0,         0, t->regs.rip, 0, regs_hash(&t->regs, t->regs.rip),

@@ -18,6 +18,7 @@
 #include "engine/core/event.h"
 #include "engine/core/hostsig.h"
 #include "engine/core/raw.h"
+#include "engine/core/task_init.h"
 #include "engine/kernel/process.h"
 
 enum { SIGNALS = 64, REDZONE = 128, XSTATE_SIZE = 512 + 64 + 256, XSTATE_FEATURES = 7 };
@@ -302,21 +303,12 @@ static int put_vectors(const struct task *t, uint64_t at)
     return guest_write(at, image, sizeof image);
 }
 
-static void initial_vectors(struct task *t)
-{
-    const uint16_t control = 0x37f;
-    const uint32_t mxcsr = 0x1f80;
-    memset(t->xsave, 0, 512 + 64);
-    memcpy(t->xsave, &control, 2);
-    memcpy(t->xsave + 24, &mxcsr, 4);
-}
-
 static int64_t get_vectors(struct task *t, uint64_t at)
 {
     uint8_t image[XSTATE_SIZE];
     uint32_t magic;
     if (!at) {
-        initial_vectors(t);
+        task_initial_vectors(t);
         return 0;
     }
     if (guest_read(image, at, 512))
@@ -366,7 +358,7 @@ static bool push_frame(struct task *t, int signo, const struct action *a, const 
     effect_add(t, vectors, XSTATE_SIZE + 4);
     if (t->altstack[1] & (uint64_t)(uint32_t)STACK_AUTODISARM)
         memset(t->altstack, 0, sizeof t->altstack);
-    initial_vectors(t);
+    task_initial_vectors(t);
     uint64_t *g = t->regs.gpr;
     g[GPR_RDI] = (uint64_t)signo;
     g[GPR_RSI] = at + offsetof(struct frame, siginfo);
