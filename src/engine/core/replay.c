@@ -42,7 +42,7 @@ static struct trace_reader *reader;
 static struct trace_item next; /* the event to come, when have_next */
 static bool have_next;
 static uint32_t unborn; /* no event is to come, but this child's fork was under way when the space was cut */
-static uint64_t done; /* number of the last event replayed */
+static uint64_t done;   /* number of the last event replayed */
 
 uint64_t replay_event_number(void)
 {
@@ -92,7 +92,8 @@ void replay_fail(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    snprintf(line, sizeof line, "space %u after event %lu: %s", engine.space_number, (unsigned long)done, text);
+    snprintf(line, sizeof line, "space %u after event %lu: %s", engine.space_number, (unsigned long)done,
+             text);
     report(line);
     if (options.shared)
         count(&options.shared->failed);
@@ -206,7 +207,8 @@ static void apply_maps(void)
         int fd = captured ? open_content(m->file) : -1;
         snprintf(path, sizeof path, "%.*s", (int)m->pathlen, trace_map_path(m));
         if (captured && fd < 0)
-            replay_fail("cannot open the captured content of %s in the trace's files/: %s", path, strerror(-fd));
+            replay_fail("cannot open the captured content of %s in the trace's files/: %s", path,
+                        strerror(-fd));
         int error = space_apply(&engine.space, m, m->pathlen ? path : NULL, fd);
         if (fd >= 0)
             close(fd);
@@ -217,8 +219,9 @@ static void apply_maps(void)
 }
 
 /*
- * Sets bytes of one page that the guest itself cannot write: a read-only view of a file that the program wrote. A page
- * beyond the end of the captured file, which was there because the file grew, becomes memory of its own.
+ * Sets bytes of one page that the guest itself cannot write: a read-only view of a file that the program
+ * wrote. A page beyond the end of the captured file, which was there because the file grew, becomes memory of
+ * its own.
  */
 static bool store_in_view(const struct vma *v, uint64_t addr, const uint8_t *bytes, uint64_t len)
 {
@@ -279,8 +282,8 @@ static void apply_effects(void)
         bool zero = e->flags & EFF_ZERO, file = e->flags & EFF_FILE;
         bool stored = !zero && !file && !safe_copy((void *)e->addr, bytes, e->len);
         if (!stored && !store_pages(e->addr, zero ? NULL : bytes, e->len, file))
-            replay_fail("event %lu sets %u bytes at %#lx, which cannot be written", (unsigned long)next.number, e->len,
-                        (unsigned long)e->addr);
+            replay_fail("event %lu sets %u bytes at %#lx, which cannot be written",
+                        (unsigned long)next.number, e->len, (unsigned long)e->addr);
         if (!zero)
             bytes += e->len;
     }
@@ -292,7 +295,8 @@ static void check_memory(void)
     for (uint32_t i = 0; i < next.nmaps; i++) {
         if (next.maps[i]->op != MAP_OP_CHECK || memcheck_holds(next.maps[i], where, sizeof where))
             continue;
-        snprintf(text, sizeof text, "diverged: space %u, after event %lu memory differs from the recording's: %s",
+        snprintf(text, sizeof text,
+                 "diverged: space %u, after event %lu memory differs from the recording's: %s",
                  engine.space_number, (unsigned long)next.number, where);
         report(text);
         if (options.shared)
@@ -302,7 +306,8 @@ static void check_memory(void)
     }
 }
 
-/* Everything about the event to come happens: memory changes, the count moves on. Registers are the caller's. */
+/* Everything about the event to come happens: memory changes, the count moves on. Registers are the caller's.
+ */
 static void consume(struct task *t)
 {
     apply_maps();
@@ -423,7 +428,10 @@ static void take_signal(struct task *t)
 static void take_exit_signals(struct task *t)
 {
     while (have_next && next.event->rec.kind == EV_SIGNAL && (next.event->rec.flags & EVF_EXIT)) {
-        check(t, &(struct observed){.kind = EV_SIGNAL, .pc = t->regs.rip, .ticks = 0, .hash = regs_hash(&t->regs, t->regs.rip)});
+        check(t, &(struct observed){.kind = EV_SIGNAL,
+                                    .pc = t->regs.rip,
+                                    .ticks = 0,
+                                    .hash = regs_hash(&t->regs, t->regs.rip)});
         take_signal(t);
     }
 }
@@ -439,7 +447,8 @@ void replay_preempt(struct task *t)
 {
     if (stop_reached(t, have_next && is_preempting(next.event) ? next.event->ticks : 0))
         return;
-    struct observed o = {EV_SIGNAL, t->regs.rip, task_ticks(t), regs_hash(&t->regs, t->regs.rip), 0, false, NULL};
+    struct observed o = {EV_SIGNAL, t->regs.rip, task_ticks(t), regs_hash(&t->regs, t->regs.rip),
+                         0,         false,       NULL};
     check(t, &o);
     if (!is_preempting(next.event))
         diverged(t, &o);
@@ -449,7 +458,8 @@ void replay_preempt(struct task *t)
 
 void replay_fault(struct task *t)
 {
-    struct observed o = {EV_SIGNAL, t->regs.rip, task_ticks(t), regs_hash(&t->regs, t->regs.rip), 0, false, t->fault.siginfo};
+    struct observed o = {EV_SIGNAL, t->regs.rip, task_ticks(t),   regs_hash(&t->regs, t->regs.rip),
+                         0,         false,       t->fault.siginfo};
     check(t, &o);
     if (!(next.event->rec.flags & EVF_SYNC))
         diverged(t, &o);
@@ -461,7 +471,8 @@ void replay_fault(struct task *t)
 
 void replay_insn(struct task *t, const struct insn *in)
 {
-    check(t, &(struct observed){EV_INSN, in->pc, task_ticks(t), regs_hash(&t->regs, in->pc), in->nondet, true, NULL});
+    check(t, &(struct observed){EV_INSN, in->pc, task_ticks(t), regs_hash(&t->regs, in->pc), in->nondet, true,
+                                NULL});
     const struct trace_ev_insn out = *(const struct trace_ev_insn *)next.part;
     consume(t);
     nondet_apply(t, in, &out);
@@ -508,7 +519,7 @@ static void reopen_source(void)
 /* pids of the recording and of the replays that stand for them, of this process's children */
 static struct child {
     int recorded, pid;
-} *children;
+} * children;
 static uint32_t nchildren;
 
 static void remember_child(int recorded, int pid)
@@ -519,7 +530,8 @@ static void remember_child(int recorded, int pid)
     children[nchildren++] = (struct child){recorded, pid};
 }
 
-/* The guest has seen its child end: let the child's replay end first, so there are never more replays than there were processes. */
+/* The guest has seen its child end: let the child's replay end first, so there are never more replays than
+ * there were processes. */
 static void wait_like(const struct sys_call *c, int64_t result)
 {
     int recorded = (int)result;
