@@ -37,7 +37,7 @@ test: all unit
 # that the sanitizers' shadow does not leave free, so guests run in the plain build.)
 san:
 	$(MAKE) SAN=1 unit
-	CLIO_BUILD=build-san tests/run unit/ fuzz/
+	CLIO_BUILD=build-san tests/run -t 600 unit/ fuzz/
 
 soak: all
 	CLIO_SOAK=$${CLIO_SOAK:-300} tests/run -t 3600 e2e/soak e2e/kill
