@@ -26,6 +26,7 @@ unit: $(UNIT)
 
 # ---- the whole
 check: deps
+	$(MAKE) san
 	$(MAKE) all unit
 	tests/run
 
@@ -33,8 +34,8 @@ check: deps
 test: all unit
 	tests/run $(FILTER)
 
-# Host code under ASan and UBSan: the unit tests and the reader's fuzzer. (The engine maps guests at fixed addresses
-# that the sanitizers' shadow does not leave free, so guests run in the plain build.)
+# Host code under ASan and UBSan: the unit tests, with the store they start, and the fuzzers of readers. Guests run in
+# the plain build.
 san:
 	$(MAKE) SAN=1 unit
 	CLIO_BUILD=build-san tests/run -t 600 unit/ fuzz/
