@@ -37,8 +37,8 @@ test: all unit
 # Host code under ASan and UBSan: the unit tests, with the store they start, and the fuzzers of readers. Guests run in
 # the plain build.
 san:
-	$(MAKE) SAN=1 unit
-	CLIO_BUILD=build-san tests/run -t 600 unit/ fuzz/
+	$(MAKE) SAN=1 build-san/clio-store unit
+	CLIO_BUILD=build-san tests/run -t 600 unit/ fuzz/reader fuzz/chronicle
 
 soak: all
 	CLIO_SOAK=$${CLIO_SOAK:-300} tests/run -t 3600 e2e/soak e2e/kill
