@@ -18,6 +18,7 @@
 #include "engine/core/dispatch.h"
 #include "engine/core/engine.h"
 #include "engine/core/stop.h"
+#include "engine/core/xsave.h"
 #include "engine/translate/decode.h"
 #include "engine/translate/translate.h"
 
@@ -324,6 +325,13 @@ static void emit_copy_value(struct code *c, uint32_t size)
     }
 }
 
+void instrument_xsave(struct code *c)
+{
+    emit_set_slot(c, TASK_EXIT_SITE, (uint64_t)SITE_XSAVE << 24);
+    emit_set_slot(c, TASK_EXIT_PC, (uint64_t)(uintptr_t)c->p + 13 + 8); /* as in emit_log_by_host */
+    emit_jmp_slot(c, TASK_STUB_LOG_STORE);
+}
+
 static void emit_log_by_host(struct code *c, const struct write_site *site, uint32_t index)
 {
     emit_set_slot(c, TASK_EXIT_SITE, (uint64_t)site->kind << 24 | index);
@@ -422,6 +430,9 @@ void exit_log_store(struct task *t)
         break;
     case SITE_BELOW:
         stop_log_range(t, index, t->effective[0] - t->effective[1], t->effective[1]);
+        break;
+    case SITE_XSAVE:
+        xsave_normalize(t, t->effective[0]);
         break;
     case SITE_MASK:
         log_masked(t, index, t->effective[0], t->effective[1]);

@@ -30,6 +30,7 @@ struct write_site {
         SITE_REP,   /* from TASK_EA to rdi */
         SITE_MASK,  /* elements that a vector register selects */
         SITE_BELOW, /* the `size` bytes below TASK_EA (enter) */
+        SITE_XSAVE, /* no log: xsave_normalize */
     } kind;
     uint32_t size; /* bytes; SITE_REP: of one element */
     uint64_t pc;   /* SITE_MASK */
@@ -43,6 +44,8 @@ void instrument_block(struct code *c, struct block *b);
 void instrument_counted(struct code *c);
 /* Emits TASK_EA := address of the memory that `in` writes; false when it writes none. */
 bool instrument_address(struct code *c, const struct insn *in);
+/* Emits the exit to xsave_normalize for the area at TASK_EA, which an xsave instruction has just filled. */
+void instrument_xsave(struct code *c);
 /* Emits what saves the address that `in` will write. False when it writes no memory. */
 bool instrument_before(struct code *c, const struct insn *in, struct write_site *site);
 void instrument_after(struct code *c, const struct write_site *site, uint32_t index);

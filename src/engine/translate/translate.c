@@ -193,15 +193,34 @@ static void emit_clear_x87_pc(struct code *c, unsigned offset, unsigned size)
     emit_load_slot(c, GPR_RCX, TASK_LOG_SPILL);
 }
 
+/* xsave and its kin leave out components as the processor's bookkeeping has it, which differs from run to run. */
+static bool is_xsave(const struct insn *in)
+{
+    switch (in->z.mnemonic) {
+    case ZYDIS_MNEMONIC_XSAVE:
+    case ZYDIS_MNEMONIC_XSAVE64:
+    case ZYDIS_MNEMONIC_XSAVEC:
+    case ZYDIS_MNEMONIC_XSAVEC64:
+    case ZYDIS_MNEMONIC_XSAVEOPT:
+    case ZYDIS_MNEMONIC_XSAVEOPT64:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static uint8_t emit_plain(struct code *c, const struct insn *in)
 {
     unsigned size, offset = stored_x87_pc(in, &size);
-    if (offset && instrument_address(c, in)) {
+    if ((offset || is_xsave(in)) && instrument_address(c, in)) {
         if (in->rip_relative && !reaches(c, in->address))
             emit_through_scratch(c, in);
         else
             emit_copy(c, in);
-        emit_clear_x87_pc(c, offset, size);
+        if (offset)
+            emit_clear_x87_pc(c, offset, size);
+        else
+            instrument_xsave(c);
         return 0;
     }
     if (in->rip_relative && !reaches(c, in->address))
