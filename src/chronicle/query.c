@@ -564,9 +564,10 @@ static bool ask(struct clio_chronicle *c, uint64_t address, uint64_t length, boo
     uint64_t ordinal = 0;
     d->error = error;
     if (!length || length > CLIO_RANGE_MAX || address > UINT64_MAX - length)
-        return database_fault(d, CLIO_FAULT_ARGUMENT, 0,
-                              "cannot ask about %llu bytes at 0x%llx: 1 to %d bytes it must be",
-                              (unsigned long long)length, (unsigned long long)address, CLIO_RANGE_MAX);
+        return database_fault(
+            d, CLIO_FAULT_ARGUMENT, 0,
+            "cannot ask about %llu bytes at 0x%llx: a range has 1 to %d bytes and ends below 2^64",
+            (unsigned long long)length, (unsigned long long)address, CLIO_RANGE_MAX);
     if (!asked_ordinal(d, m, first ? &d->header.from : &d->header.to, &ordinal))
         return false;
     uint64_t *best = malloc(length * sizeof *best);

@@ -407,6 +407,14 @@ void answer_crash_text(const struct answer_context *c, const struct clio_crash *
            k->rflags, k->fs_base, k->gs_base);
 }
 
+void answer_no_crash_json(void)
+{
+    json_t *o = json_object();
+    set_text(o, "query", "crash");
+    json_object_set_new(o, "signal", json_null());
+    print_json(o);
+}
+
 void answer_crash_json(const struct answer_context *c, const struct clio_crash *k)
 {
     char name[32];

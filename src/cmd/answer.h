@@ -24,6 +24,7 @@ void answer_writes_text(const struct answer_context *c, const struct answer_ques
 void answer_writes_json(const struct answer_context *c, const struct answer_question *q,
                         const struct clio_write *w, size_t count);
 void answer_crash_text(const struct answer_context *c, const struct clio_crash *crash);
+void answer_no_crash_json(void);
 void answer_crash_json(const struct answer_context *c, const struct clio_crash *crash);
 void answer_info_text(const struct answer_context *c);
 void answer_info_json(const struct answer_context *c);

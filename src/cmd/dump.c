@@ -567,7 +567,7 @@ static void parse(int argc, char **argv)
         else if (strcmp(a, "--space") == 0)
             want.space = parse_space(argv[++i]);
         else if (a[0] == '-')
-            usage("clio dump: unknown option %s", a);
+            usage("dump: unknown option %s", a);
         else if (kind >= 0 && want.nkinds < KINDS_MAX)
             want.kinds[want.nkinds++] = (uint16_t)kind;
         else if (want.trace || want.nkinds)

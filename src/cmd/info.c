@@ -116,9 +116,9 @@ static void show_json(struct clio_source *source, const struct clio_space_info *
 int cmd_info(int argc, char **argv)
 {
     bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
-    if (argc > 2 + json || (argc > 1 + json && argv[1 + json][0] == '-'))
-        usage("clio info [--json] [TRACE]");
-    struct clio_source *source = open_trace(argv[1 + json]);
+    if (json)
+        argv[1] = argv[0]; /* the rest begins with the command's name, too */
+    struct clio_source *source = open_trace(only_trace(argc - json, argv + json));
     const struct clio_space_info *spaces;
     size_t count;
     struct clio_error error;

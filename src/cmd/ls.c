@@ -34,9 +34,8 @@ static void show(const struct home_trace *trace)
 
 int cmd_ls(int argc, char **argv)
 {
-    (void)argv;
     if (argc > 1)
-        usage("clio ls takes no arguments");
+        usage("ls: takes no arguments, not %s", argv[1]);
     size_t count;
     struct home_trace *traces = home_traces(&count);
     if (count)

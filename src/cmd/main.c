@@ -7,10 +7,10 @@
 #include "cmd/cmd.h"
 
 static const struct command {
-    const char *name, *arguments, *text;
+    const char *name, *arguments, *text, *options;
     int (*run)(int argc, char **argv);
 } commands[] = {
-#define X(name, arguments, text) {#name, arguments, text, cmd_##name},
+#define X(name, arguments, text, options) {#name, arguments, text, options, cmd_##name},
     CMD_LIST(X)
 #undef X
 };
@@ -49,8 +49,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
             if (argc > 2 && strcmp(argv[2], "--help") == 0) {
-                printf("usage: clio %s %s\n  %s\n", commands[i].name, commands[i].arguments,
-                       commands[i].text);
+                printf("usage: clio %s %s\n  %s\n%s", commands[i].name, commands[i].arguments,
+                       commands[i].text, commands[i].options);
                 return finish(EXIT_DONE);
             }
             return finish(commands[i].run(argc - 1, argv + 1));

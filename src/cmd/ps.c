@@ -31,9 +31,7 @@ int cmd_ps(int argc, char **argv)
     const struct clio_space_info *spaces;
     size_t count;
     struct clio_error error;
-    if (argc > 2 || (argc == 2 && argv[1][0] == '-'))
-        usage("clio ps [TRACE]");
-    struct clio_source *source = open_trace(argv[1]);
+    struct clio_source *source = open_trace(only_trace(argc, argv));
     bool live = clio_source_live(source);
     bool good = clio_source_spaces(source, &spaces, &count, &error);
     printf("%5s %6s %-7s %8s %10s  %-24s %s\n", "SPACE", "PARENT", "ORIGIN", "PID", "EVENTS", "END",

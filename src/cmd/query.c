@@ -247,6 +247,8 @@ static int ask_crash(struct answer_context *c, struct clio_chronicle *chronicle,
 {
     const struct clio_crash *crash = clio_chronicle_crash(chronicle);
     if (!crash) {
+        if (o->json)
+            answer_no_crash_json();
         warning("query: the interval of %s does not end with a crash", o->database);
         return EXIT_NOT_SO;
     }

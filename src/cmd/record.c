@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -52,6 +53,7 @@ enum {
         200, /* the same signal sooner than this is the same request (a group and its leader get it) */
     STRAGGLER_MS = 500, /* unrecorded guests know no lifeline: killed by hand after this */
     CPU_LEVEL_DEFAULT = 3,
+    HWCAP2_FSGSBASE = 2, /* AT_HWCAP2: user code may use them; guests do not see it */
 };
 
 extern char **environ;
@@ -111,6 +113,8 @@ static int parse(int argc, char **argv)
         switch (c) {
         case 'o':
             rec.output = optarg;
+            if (!*optarg)
+                usage("record: -o needs the name of a directory");
             break;
         case 'c':
             parse_cpu(optarg);
@@ -723,6 +727,10 @@ int cmd_record(int argc, char **argv)
     program_find(&rec.program, argv + first);
     if (rec.program.unrecorded)
         run_unrecorded();
+    if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
+        die("cannot record here: this runs inside a recording already, or on a processor or kernel without "
+            "the "
+            "FSGSBASE instructions (Linux 5.9, Ivy Bridge or Zen)");
     occupy_standard_descriptors();
     open_log();
     error_set_exit(leave);

@@ -53,6 +53,7 @@ struct member { /* a space of the trace */
 static struct {
     /* what the user wants */
     bool all, single_block;
+    bool live;      /* the trace was still growing when the replay began: it is followed */
     uint32_t space; /* 0: the root */
     const char *topics, *log_file, *trace;
 
@@ -484,6 +485,9 @@ static int report(void)
         return bad(text);
     }
     say_cuts();
+    if (rep.live && sh->spaces_cut)
+        fprintf(stderr, "clio: %u spaces of %s end without a last event; clio ps says why\n", sh->spaces_cut,
+                clio_source_path(rep.source));
     return EXIT_DONE;
 }
 
@@ -502,6 +506,12 @@ int cmd_replay(int argc, char **argv)
         if (rep.members[i].chosen)
             scan(&rep.members[i]);
     share();
+    rep.live = clio_source_live(rep.source);
+    if (rep.live)
+        warning(
+            "%s is still being recorded and is followed to its end; what several processes print from now on "
+            "may come in another order",
+            clio_source_path(rep.source));
 
     static const int handled[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
     sigset_t signals, mask;

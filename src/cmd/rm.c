@@ -159,8 +159,10 @@ static void remove_trace(const char *argument, const char *home)
 int cmd_rm(int argc, char **argv)
 {
     struct clio_error error;
-    if (argc < 2 || argv[1][0] == '-')
-        usage("clio rm TRACE...");
+    if (argc < 2)
+        usage("rm: which traces? clio rm TRACE...");
+    if (argv[1][0] == '-')
+        usage("rm: unknown option %s", argv[1]);
     char *home = trace_home(&error);
     for (int i = 1; i < argc; i++)
         remove_trace(argv[i], home);

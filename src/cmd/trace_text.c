@@ -30,6 +30,18 @@ struct clio_source *open_trace(const char *trace)
     return source;
 }
 
+const char *only_trace(int argc, char **argv)
+{
+    int at = 1;
+    if (at < argc && strcmp(argv[at], "--") == 0)
+        at++;
+    else if (at < argc && argv[at][0] == '-')
+        usage("%s: unknown option %s", argv[0], argv[at]);
+    if (argc > at + 1)
+        usage("%s: one trace at a time, not also %s", argv[0], argv[at + 1]);
+    return argv[at];
+}
+
 static bool is_plain(const char *word)
 {
     const char *also = "%+,-./:=@_";

@@ -193,13 +193,11 @@ static void check_file(const struct file *f)
 
 int cmd_verify(int argc, char **argv)
 {
-    if (argc > 2 || (argc == 2 && argv[1][0] == '-'))
-        usage("clio verify [TRACE]");
     const struct clio_space_info *spaces;
     size_t count;
     struct clio_error error;
     char size[32];
-    v.source = open_trace(argv[1]);
+    v.source = open_trace(only_trace(argc, argv));
     v.dir = open(clio_source_path(v.source), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     trace_identity_parse(clio_source_info(v.source)->identity, v.identity);
     check_frames("tasks", STREAM_TASKS, 0);
