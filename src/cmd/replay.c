@@ -65,6 +65,8 @@ static struct {
     size_t noutputs, outputs_capacity;
     char damage[sizeof((struct clio_error *)0)->text]; /* the first thing that could not be read */
 
+    char lost[sizeof((struct clio_error *)0)->text]; /* where the first cut stream ends */
+
     struct replay_shared *shared;
     size_t shared_size;
     int shared_fd, log_fd;
@@ -177,6 +179,9 @@ static void choose(void)
         rep.nchosen += m->chosen;
         rep.nunreachable += born && !reached;
     }
+    if (rep.nmembers && rep.members[0].info->origin == CLIO_ORIGIN_UNKNOWN)
+        die("%s/tasks does not say how space %u began; clio verify shows what is left",
+            clio_source_path(rep.source), rep.members[0].info->space);
     if (!found && rep.space)
         die("%s has no space %u; clio ps lists them", clio_source_path(rep.source), rep.space);
     if (rep.nchosen == 0 && *rep.damage)
@@ -226,6 +231,8 @@ static void scan(struct member *m)
     if (next == CLIO_ERROR)
         note_damage(&error);
     m->cut = next == CLIO_CUT_HERE || next == CLIO_ERROR; /* a growing one is not cut yet */
+    if (next == CLIO_CUT_HERE && !*rep.lost)
+        snprintf(rep.lost, sizeof rep.lost, "%s", error.text);
     clio_stream_close(stream);
 }
 
@@ -464,7 +471,7 @@ static int bad(const char *text)
 static int report(void)
 {
     const struct replay_shared *sh = rep.shared;
-    char text[200];
+    char text[sizeof rep.lost + 100];
     if (rep.interrupted)
         return 128 + rep.interrupted;
     if (sh->diverged) {
@@ -480,8 +487,8 @@ static int report(void)
         return bad(text);
     }
     if (sh->spaces_done + sh->spaces_cut < rep.nchosen) {
-        snprintf(text, sizeof text, "only %u of %zu spaces were replayed", sh->spaces_done + sh->spaces_cut,
-                 rep.nchosen);
+        snprintf(text, sizeof text, "only %u of %zu spaces were replayed%s%s",
+                 sh->spaces_done + sh->spaces_cut, rep.nchosen, *rep.lost ? ": " : "", rep.lost);
         return bad(text);
     }
     say_cuts();
