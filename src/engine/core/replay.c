@@ -26,6 +26,7 @@
 #include "engine/core/nondet.h"
 #include "engine/core/raw.h"
 #include "engine/core/stop.h"
+#include "engine/core/task_init.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
@@ -401,15 +402,6 @@ static void repeat_output(const struct sys_call *c)
 
 /* ---- signals ---- */
 
-static void initial_vectors(struct task *t)
-{
-    const uint16_t control = 0x37f;
-    const uint32_t mxcsr = 0x1f80;
-    memset(t->xsave, 0, 576);
-    memcpy(t->xsave, &control, 2);
-    memcpy(t->xsave + 24, &mxcsr, 4);
-}
-
 /* The event to come is a signal that is due now: enter its handler, or end. */
 static void take_signal(struct task *t)
 {
@@ -419,7 +411,7 @@ static void take_signal(struct task *t)
     t->regs = s->regs;
     t->blocked = s->blocked;
     if (!fatal)
-        initial_vectors(t);
+        task_initial_vectors(t);
     look_ahead(); /* ends the replay after a fatal one */
     set_budget(t);
 }
@@ -611,7 +603,7 @@ static void replay_exec(struct task *t)
         count(&options.shared->spaces_done);
     cache_exec();
     space_clear(&engine.space);
-    initial_vectors(t);
+    task_initial_vectors(t);
     open_reader(e.next_space);
     start_space(t);
 }
@@ -696,7 +688,7 @@ void replay_begin(struct task *t, const struct replay_options *o)
     if (!source)
         replay_fail("%s", error.text);
     engine.cpu_level = (int)clio_source_info(source)->cpu_level;
-    initial_vectors(t);
+    task_initial_vectors(t);
     uint32_t first = options.space ? options.space : root_space();
     open_reader(stop_plan(source, first));
     start_space(t);

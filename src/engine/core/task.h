@@ -57,7 +57,7 @@ struct task {
     uint64_t resume;    /* code cache address at which to enter again */
     uint64_t host_rsp, host_fs;
     uint64_t log_pointer, room_60; /* chronicle log */
-    uint64_t pending;                /* not 0: a signal waits for the guest */
+    uint64_t pending;              /* not 0: a signal waits for the guest */
     uint64_t stub_link, stub_preempt, stub_syscall, stub_insn, stub_miss, stub_log_full;
     uint64_t effective[2];
     int64_t tick_base; /* ticks since the last event = tick_base - budget, always */

@@ -1,7 +1,7 @@
 /*
- * xsave.c: see xsave.h. The area: 512 bytes legacy (x87 at 0..23 and 32..159, MXCSR at 24..31, XMM at 160..415), then a
- * header of 64 bytes (XSTATE_BV at 512, XCOMP_BV at 520), then the other components, at their standard offsets or, with bit
- * 63 of XCOMP_BV, one behind the other.
+ * xsave.c: see xsave.h. The area: 512 bytes legacy (x87 at 0..23 and 32..159, MXCSR at 24..31, XMM at
+ * 160..415), then a header of 64 bytes (XSTATE_BV at 512, XCOMP_BV at 520), then the other components, at
+ * their standard offsets or, with bit 63 of XCOMP_BV, one behind the other.
  */
 #include "engine/core/xsave.h"
 
@@ -88,6 +88,8 @@ void xsave_normalize(struct task *t, uint64_t area)
     for (unsigned i = 0; i < COMPONENTS; i++)
         if (asked & ~header[0] & 1ull << i)
             write_initial(area, i, compact);
+    if (asked & 6) /* MXCSR and its mask: XSAVEC writes them only when SSE or AVX is in use */
+        guest_write(area + 24, t->xsave + 24, 8);
     header[0] |= asked;
     guest_write(area + HEADER, header, sizeof header[0]);
 }

@@ -193,7 +193,8 @@ static void emit_clear_x87_pc(struct code *c, unsigned offset, unsigned size)
     emit_load_slot(c, GPR_RCX, TASK_LOG_SPILL);
 }
 
-/* xsave and its kin leave out components as the processor's bookkeeping has it, which differs from run to run. */
+/* xsave and its kin leave out components as the processor's bookkeeping has it, which differs from run to
+ * run. */
 static bool is_xsave(const struct insn *in)
 {
     switch (in->z.mnemonic) {
