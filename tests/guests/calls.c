@@ -154,8 +154,7 @@ EIGHT(FUNCTION, 2)
 EIGHT(FUNCTION, 3)
 EIGHT(FUNCTION, 4)
 #define NAME(n) f##n,
-    static uint64_t (*const table[])(uint64_t) = {EIGHT(NAME, 1) EIGHT(NAME, 2) EIGHT(NAME, 3)
-                                                      EIGHT(NAME, 4)};
+static uint64_t (*const table[])(uint64_t) = {EIGHT(NAME, 1) EIGHT(NAME, 2) EIGHT(NAME, 3) EIGHT(NAME, 4)};
 
 static uint64_t polymorphic(int rounds, int step)
 {
