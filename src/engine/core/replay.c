@@ -339,8 +339,10 @@ static void emit(int fd, uint64_t addr, uint64_t len)
         ssize_t n = write(fd, p, len);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0)
+        if (n < 0 && errno == EPIPE)
             return; /* nobody reads our output any more: not a divergence */
+        if (n <= 0)
+            replay_fail("writing the output: %s", strerror(errno));
         p += n;
         len -= (uint64_t)n;
     }
@@ -683,6 +685,7 @@ void replay_begin(struct task *t, const struct replay_options *o)
     struct clio_error error;
     options = *o;
     engine.slow_calls = true;
+    signal(SIGPIPE, SIG_IGN); /* see emit */
     replica_open = open_content;
     source = clio_source_open(options.trace, &error);
     if (!source)
