@@ -28,7 +28,7 @@ unit: $(UNIT)
 check: deps
 	$(MAKE) san
 	$(MAKE) all unit
-	tests/run
+	tests/run -t 300
 
 # The same without installing anything; FILTER="guests/sig* e2e/git" chooses tests.
 test: all unit

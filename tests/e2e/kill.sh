@@ -7,7 +7,7 @@
 RANDOM=${CLIO_SEED:-$$}
 seed=$RANDOM
 RANDOM=$seed
-rounds=${CLIO_KILLS:-20}
+rounds=${CLIO_KILLS:-100}
 
 cat >workload <<'W'
 i=0
