@@ -164,7 +164,7 @@ static void begin(struct task *t, struct moment at)
     LOG(chronicle, "instrumenting from %lu:%lu", (unsigned long)at.event, (unsigned long)at.tick);
     int error = chron_build_open(&chron.builder, chron.interval.out, chron.interval.trace, chron.space);
     if (error)
-        replay_fail("cannot make %s: %s", chron.interval.out, chron_build_error(NULL));
+        replay_fail("%s", chron_build_error(NULL));
     chron.active = true;
     instrument_begin(t);
     translate_options.instrument = true;
