@@ -105,8 +105,7 @@ struct space {
     uint64_t arg_start, arg_end, env_start, env_end; /* as in /proc/self/cmdline and environ */
     uint8_t auxv[512];
     uint32_t auxv_size;
-    char *exe; /* absolute path of the guest's executable, for /proc/self/exe */
-    bool personality_aslr;
+    char *exe;                     /* absolute path of the guest's executable, for /proc/self/exe */
     uint64_t mmap_top;             /* space_pick allocates downwards from here */
     uint64_t pick_from, pick_hole; /* every gap between pick_from and mmap_top is at most pick_hole bytes */
 };
@@ -200,8 +199,6 @@ enum sys_flag {
     SYS_WRITES = 16,  /* writes to a descriptor: output flags, and mapped files may change */
 };
 
-struct sys_out; /* one output of a call; kernel/table.h */
-
 /* Performs call c for record: the kernel call, its effects, guest bookkeeping. Returns the guest's rax. */
 typedef int64_t sys_record_fn(struct task *t, struct sys_call *c);
 
@@ -219,7 +216,6 @@ void hostfd_close(int fd);
 bool hostfd_is(int64_t fd);
 /* The guest wants descriptor number fd (dup2, dup3, F_DUPFD): moves ours away if it is there. */
 void hostfd_make_way(int fd);
-/* Where a hidden descriptor is after it may have moved: handles are indexes. */
 
 /* ---- the whole ---- */
 

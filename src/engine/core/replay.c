@@ -555,7 +555,7 @@ static pid_t fork_alone(void)
     return pid;
 }
 
-static void replay_fork(struct task *t, const struct sys_call *c)
+static void replay_fork(struct task *t)
 {
     const struct trace_ev_fork f = *(const struct trace_ev_fork *)next.part;
     int recorded = (int)next.event->result;
@@ -574,7 +574,6 @@ static void replay_fork(struct task *t, const struct sys_call *c)
     consume(t);
     syscall_to_regs(t, recorded);
     go_on(t);
-    (void)c;
 }
 
 /* The call in which the space was killed, when that was a fork whose child got to live. */
@@ -636,7 +635,7 @@ void replay_syscall(struct task *t)
     check(t, &o);
     switch (e->rec.kind) {
     case EV_FORK:
-        replay_fork(t, &c);
+        replay_fork(t);
         return;
     case EV_EXEC:
         replay_exec(t);

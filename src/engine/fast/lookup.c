@@ -1,4 +1,5 @@
 /* lookup.c: finding translated code. FAST: see Makefile. */
+#include "engine/core/engine.h"
 #include "engine/translate/cache.h"
 
 struct cache_active cache_active;
@@ -18,7 +19,7 @@ struct block *cache_find_at(struct cache_where where, uint64_t pc)
 
 struct cache_where cache_where(uint64_t pc)
 {
-    if (pc < CACHE_SLOTS_HIGH)
+    if (pc < SLOTS_HIGH)
         for (uint32_t i = 0; i < cache_active.count; i++)
             if (pc >= cache_active.range[i].start && pc < cache_active.range[i].end)
                 return (struct cache_where){cache_shared, cache_active.range[i].world};

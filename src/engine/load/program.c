@@ -396,7 +396,6 @@ int program_load(struct space *s, struct program *p, char **argv, char **envp, s
     if (error)
         return error;
     s->brk_start = s->brk = break_start();
-    s->personality_aslr = engine.aslr;
     s->exe = strdup(p->path);
     *regs =
         (struct trace_regs){.rip = p->interpreter_fd >= 0 ? interpreter.entry : image.entry, .rflags = 0x202};

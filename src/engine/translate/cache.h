@@ -175,7 +175,6 @@ struct cache_where cache_where(uint64_t pc);
 struct block *cache_find(uint64_t pc);
 struct block *cache_find_at(struct cache_where where, uint64_t pc);
 struct block **cache_chain(struct cache *c, uint64_t pc);
-#define CACHE_SLOTS_HIGH 0x60000000ull
 /* The block's entry of that kind, made now if it does not exist. */
 uint8_t *cache_entry(struct block *b, enum entry kind);
 void cache_fill_indirect(struct block *b);
