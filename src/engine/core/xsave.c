@@ -79,7 +79,7 @@ void xsave_normalize(struct task *t, uint64_t area)
 {
     uint64_t header[2];
     uint64_t asked = (uint32_t)t->regs.gpr[GPR_RAX] | t->regs.gpr[GPR_RDX] << 32;
-    asked &= host_xcr0();
+    asked &= host_xcr0() & (engine.cpu_level >= 4 ? 0xe7 : 7);
     if (!components[2].size)
         ask_components();
     if (guest_read(header, area + HEADER, sizeof header))
