@@ -21,8 +21,8 @@ CFLAGS_X += -fsanitize=address,undefined -fno-omit-frame-pointer -Wno-format-ove
 LDFLAGS_X += -fsanitize=address,undefined
 endif
 
-# Code that runs with the guest's fs and vector registers: see src/engine/core/engine.h.
-FAST := $(wildcard src/engine/fast/*.c)
+# Code that runs with the guest's fs and vector registers: see src/engine/guest/engine.h.
+FAST := $(wildcard src/engine/*/*_fast.c)
 FASTFLAGS := -mgeneral-regs-only -fno-stack-protector -fno-tree-loop-distribute-patterns -fno-builtin -fno-sanitize=all
 
 src = $(sort $(wildcard $(addsuffix /*.c,$(addprefix src/,$(1)))))
@@ -30,10 +30,11 @@ obj = $(patsubst src/%,$(B)/obj/%.o,$(1))
 
 BASE      := $(call src,base)
 TRACE     := $(call src,trace)
+# The engine's floors, bottom up: see docs/architecture.md.
+FLOORS    := cpu host guest event memory translate load kernel task run
 CLIO_SRC  := $(BASE) $(TRACE) $(call src,symbols cmd) $(filter-out %/build.c,$(call src,chronicle))
 STORE_SRC := $(BASE) $(TRACE) $(call src,store)
-ENGINE_SRC := $(BASE) $(TRACE) $(call src,engine engine/core engine/load engine/translate engine/kernel engine/fast chronicle) \
-	$(wildcard src/engine/core/*.S)
+ENGINE_SRC := $(BASE) $(TRACE) $(call src,engine $(addprefix engine/,$(FLOORS)) chronicle) $(wildcard src/engine/*/*.S)
 
 CLIO   := $(if $(SAN)$(VERIFY),$(B)/clio,clio)
 STORE  := $(B)/clio-store

@@ -3,7 +3,7 @@
 TESTS := $(B)/tests
 
 # ---- unit tests: tests/unit/test_*.c, cmocka programs. They link base, trace, symbols and chronicle; a line
-# `// LINK: src/engine/load/space.c ...` in a test adds engine or store sources.
+# `// LINK: src/engine/memory/space.c ...` in a test adds engine or store sources.
 UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
 UNIT      := $(patsubst tests/unit/%.c,$(TESTS)/unit/%,$(UNIT_SRC))
 UNIT_LIB  := $(TESTS)/unit/libclio.a

@@ -3,7 +3,7 @@
  *
  * The engine does the work: one process begins with the root space (or the one asked for) and makes a process
  * of its own for each forked space. This command tells them beforehand, in memory they share
- * (trace/replay_shared.h), in which order the outputs of all spaces came, waits for them, and reports. A
+ * (protocol/replay_shared.h), in which order the outputs of all spaces came, waits for them, and reports. A
  * space is out of reach when the event that would start it was not published before its parent was killed.
  *
  * Engine processes may crash, and one that waits for the output of a crashed one would wait for ever: this
@@ -36,7 +36,7 @@
 #include "trace/event_reader.h"
 #include "trace/moment.h"
 #include "trace/record.h"
-#include "trace/replay_shared.h"
+#include "protocol/replay_shared.h"
 
 enum {
     LOOK_MS = 100,  /* between looks at the engine processes */

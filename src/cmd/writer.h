@@ -12,7 +12,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include "store/protocol.h"
+#include "protocol/store.h"
 
 struct writer {
     int dir, pool_dir;     /* borrowed: the trace and the pool */

@@ -26,20 +26,20 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/core/crash.h"
-#include "engine/core/dispatch.h"
-#include "engine/core/hostsig.h"
-#include "engine/core/memcheck.h"
-#include "engine/core/replay.h"
-#include "engine/core/session.h"
-#include "engine/core/stop.h"
-#include "engine/core/task_init.h"
+#include "engine/task/crash.h"
+#include "engine/task/dispatch.h"
+#include "engine/task/hostsig.h"
+#include "engine/run/memcheck.h"
+#include "engine/run/replay.h"
+#include "engine/event/session.h"
+#include "engine/run/stop.h"
+#include "engine/task/task_init.h"
 #include "engine/kernel/files.h"
-#include "engine/kernel/hostfd.h"
+#include "engine/host/hostfd.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
 #include "engine/translate/translate.h"
-#include "trace/replay_shared.h"
+#include "protocol/replay_shared.h"
 
 static struct arguments {
     int dir_fd, store_fd, input_fd, shared_fd, log_fd;
@@ -193,23 +193,24 @@ static struct input read_input(int fd)
     return in;
 }
 
-static void hide(int *fd)
+/* The handle of a descriptor that the guest shall not see. */
+static int hide(int fd)
 {
-    if (*fd >= 0)
-        *fd = hostfd_hide(*fd);
+    int handle = hostfd_keep(fd);
+    if (handle < 0)
+        die("cannot hide descriptor %d: %s", fd, strerror(-handle));
+    return handle;
 }
 
 static _Noreturn void record(void)
 {
     struct task *t = task_init();
     engine.mode = ENGINE_RECORD;
-    engine.trace_dir = args.dir_fd;
-    engine.store = args.store_fd;
     struct input in = read_input(args.input_fd);
-    hide(&engine.trace_dir);
-    hide(&engine.store);
+    engine.trace_dir = hide(args.dir_fd);
+    engine.store = hide(args.store_fd);
     if (args.log_fd >= 0) {
-        hide(&args.log_fd);
+        args.log_fd = hostfd(hide(args.log_fd));
         log_open(args.log_fd);
     }
     crash_init(args.log_fd);

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "store/pool.h"
-#include "store/protocol.h"
+#include "protocol/store.h"
 #include "trace/dir_sink.h"
 #include "trace/ring.h"
 

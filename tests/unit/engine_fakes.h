@@ -23,10 +23,13 @@
 #include <cmocka.h>
 #include <sodium.h>
 
-#include "engine/core/engine.h"
-#include "engine/core/raw.h"
-#include "engine/load/replica.h"
-#include "store/protocol.h"
+#include "engine/event/event.h"
+#include "engine/guest/access.h"
+#include "engine/host/hostfd.h"
+#include "engine/host/raw.h"
+#include "engine/memory/replica.h"
+#include "engine/memory/space.h"
+#include "protocol/store.h"
 
 struct engine engine;
 static struct task fake_task;
@@ -123,14 +126,24 @@ void code_invalidate(uint64_t start, uint64_t end)
     fake_ninvalidated++;
 }
 
-int hostfd_hide(int fd)
+struct hostfd_table hostfd_table = {.fd = {[0 ... HOSTFD_MAX - 1] = -1}, .lowest = ~0ull};
+
+int hostfd_keep(int fd)
 {
-    return fd;
+    int handle = 0;
+    while (handle < HOSTFD_MAX && hostfd_table.fd[handle] >= 0)
+        handle++;
+    assert_true(handle < HOSTFD_MAX);
+    hostfd_table.fd[handle] = fd;
+    return handle;
 }
 
-void hostfd_close(int fd)
+void hostfd_drop(int handle)
 {
-    close(fd);
+    if (hostfd(handle) >= 0)
+        close(hostfd(handle));
+    if (handle >= 0)
+        hostfd_table.fd[handle] = -1;
 }
 
 static void fake_forget_event(void)
@@ -162,10 +175,10 @@ __attribute__((unused)) static bool fake_apply_effect(const struct fake_effect *
 {
     for (uint64_t done = 0, n; done < e->len; done += n) {
         uint64_t at = e->addr + done;
-        const struct vma *v = space_find(&engine.space, at);
+        const struct vma *v = space_find(&guest_space, at);
         n = PAGE_DOWN(at) + PAGE_SIZE - at < e->len - done ? PAGE_DOWN(at) + PAGE_SIZE - at : e->len - done;
         bool in_file = v && e->file && v->object && !replica_copied(v, at);
-        if (in_file ? replica_store(&engine.space, v, at, e->bytes + done, n) != 0
+        if (in_file ? replica_store(&guest_space, v, at, e->bytes + done, n) != 0
                     : safe_copy((void *)at, e->bytes + done, n) != 0)
             return false;
     }
@@ -259,7 +272,7 @@ static int fake_engine_begin(void **state)
     pthread_t thread;
     if (sodium_init() < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
         return -1;
-    engine = (struct engine){.mode = ENGINE_RECORD, .task = &fake_task, .trace_dir = -1, .store = pair[0]};
+    engine = (struct engine){.mode = ENGINE_RECORD, .task = &fake_task, .trace_dir = -1, .store = hostfd_keep(pair[0])};
     return pthread_create(&thread, NULL, fake_store, (void *)(intptr_t)pair[1]);
 }
 

@@ -17,10 +17,12 @@
 
 #include <cmocka.h>
 
-#include "engine/core/engine.h"
-#include "engine/core/raw.h"
+#include "engine/event/event.h"
+#include "engine/guest/access.h"
+#include "engine/host/raw.h"
 #include "engine/kernel/files.h"
 #include "engine/kernel/table.h"
+#include "engine/memory/space.h"
 
 #define FAKE(name)                                                                                           \
     int64_t name(struct task *t, struct sys_call *c)                                                         \
@@ -66,6 +68,7 @@ FAKE(rec_sigaltstack)
 FAKE(rec_rt_sigsuspend)
 
 struct engine engine = {.trace_dir = -1, .store = -1};
+struct space guest_space;
 static struct task fake_task;
 static char fake_notes[4096];
 
@@ -154,7 +157,7 @@ __attribute__((unused)) static int64_t fake_call6(uint32_t nr, const uint64_t ar
 /* Adds a mapping to the fake guest's space; keep ascending. */
 __attribute__((unused)) static struct vma *fake_map(void *start, uint64_t len, uint32_t prot, bool shared)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     s->vmas = realloc(s->vmas, (s->count + 1) * sizeof *s->vmas);
     uint32_t at = s->count++;
     while (at && s->vmas[at - 1].start > A(start)) {

@@ -3,14 +3,14 @@
  * output is told from other files through duplicates; writes to mapped files become effects.
  */
 // LINK: src/engine/kernel/table.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
-// LINK: src/engine/kernel/generic.c src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
+// LINK: src/engine/kernel/generic.c src/engine/host/hostfd.c src/engine/host/hostfd_fast.c src/engine/kernel/pagediff.c
 // LINK: src/engine/kernel/procview.c src/engine/kernel/unknown.c src/engine/kernel/limits.c
-// LINK: src/engine/fast/effects.c src/engine/fast/files.c src/engine/load/objects.c
+// LINK: src/engine/kernel/effects_fast.c src/engine/kernel/files_fast.c src/engine/memory/objects.c
 #include <stddef.h>
 #include <stdint.h>
 
 #include "fake_engine.h"
-#include "engine/load/objects.h"
+#include "engine/memory/objects.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "engine/kernel/hostfd.h"
+#include "engine/host/hostfd.h"
 
 static int fresh(void)
 {
@@ -45,7 +45,7 @@ static int hide_one(void **state)
 
 static int close_it(void **state)
 {
-    hostfd_close(hostfd(handle));
+    hostfd_drop(handle);
     return hostfd(handle) == -1 ? 0 : -1;
 }
 
@@ -70,21 +70,18 @@ static void above_the_limit(void **state)
     getrlimit(RLIMIT_NOFILE, &old);
     low = (struct rlimit){256, old.rlim_max};
     setrlimit(RLIMIT_NOFILE, &low);
-    int fd = hostfd_hide(fresh());
+    int h = hostfd_keep(fresh()), fd = hostfd(h);
     assert_true(fd >= 256);
     getrlimit(RLIMIT_NOFILE, &low);
     assert_int_equal(low.rlim_cur, 256); /* the guest does not see that it was raised */
     struct rlimit up = {1024, old.rlim_max};
-    int h = 0; /* its handle */
-    while (hostfd(h) != fd)
-        h++;
     assert_int_equal(CALL(setrlimit, RLIMIT_NOFILE, A(&up)), 0);
     assert_true(hostfd(h) >= 1024); /* moved out of the larger range */
     assert_false(is_open(fd));
     low = (struct rlimit){64, old.rlim_max};
     assert_int_equal(CALL(prlimit64, 0, RLIMIT_NOFILE, A(&low), 0), 0);
     assert_true(is_open(hostfd(h)));
-    hostfd_close(hostfd(h));
+    hostfd_drop(h);
     setrlimit(RLIMIT_NOFILE, &old);
 }
 
@@ -140,11 +137,8 @@ static void moves_away(void **state)
     assert_int_equal(hostfd(handle), fd);
     int p[2];
     assert_int_equal(pipe(p), 0);
-    engine.trace_dir = fd;
     assert_int_equal(CALL(dup2, A(p[0]), A(fd)), fd);
     assert_int_not_equal(hostfd(handle), fd);
-    assert_int_equal(engine.trace_dir, hostfd(handle));
-    engine.trace_dir = -1;
     assert_false(hostfd_is(fd));
     fstat(fd, &st);
     assert_true(S_ISFIFO(st.st_mode));
@@ -203,7 +197,7 @@ static void waiting(void **state)
         assert_int_equal(CALL(select, A(fd + 1), A(set), 0, 0, A(ts)), -EBADF);
         assert_int_equal(CALL(pselect6, A(fd + 1), 0, A(set), 0, A(ts), 0), -EBADF);
     }
-    engine.space.count = 0;
+    guest_space.count = 0;
     munmap(p, 4096);
 }
 
@@ -259,7 +253,7 @@ static void many(void **state)
         assert_true(list[i - 1] < list[i]);
     for (int i = 0; i < n; i++) {
         fd = hostfd(handles[i]);
-        hostfd_close(fd);
+        hostfd_drop(handles[i]);
         assert_false(is_open(fd));
         assert_false(hostfd_is(fd));
     }
@@ -375,7 +369,7 @@ static void limits(void **state)
     assert_int_equal(CALL(getrlimit, RLIMIT_DATA, A(r + 1)), 0);
     assert_int_equal(r[1].rlim_max, RLIM_INFINITY);
     munmap(r, 4096);
-    engine.space.count = 0;
+    guest_space.count = 0;
     fake_notes[0] = 0;
 }
 
@@ -435,7 +429,7 @@ static void writes_to_mapped_files(void **state)
     assert_int_equal(CALL(pwrite64, A(other), A("xyz"), 3, 4096), 3);
     assert_true(covers(A(p), 3));
     munmap(p, 2 * 4096);
-    engine.space.count = 0;
+    guest_space.count = 0;
     free(ref);
     close(fd), close(other);
 }

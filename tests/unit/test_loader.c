@@ -3,18 +3,19 @@
  * program is run, errors are compared with those of a real execve) and with what replay makes of the recorded
  * event; and malformed ELF files, which must fail and nothing more.
  */
-// LINK: src/engine/load/space.c src/engine/load/files.c src/engine/load/slots.c src/engine/load/elf.c
-// LINK: src/engine/load/change.c src/engine/load/program.c src/engine/load/stack.c
-// LINK: src/engine/load/objects.c src/engine/load/replica.c
+// LINK: src/engine/memory/space.c src/engine/memory/capture.c src/engine/load/slots.c src/engine/load/elf.c
+// LINK: src/engine/memory/change.c src/engine/load/program.c src/engine/load/stack.c
+// LINK: src/engine/memory/objects.c src/engine/memory/replica.c
 #include "engine_fakes.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "engine/load/files.h"
+#include "engine/cpu/registers.h"
 #include "engine/load/program.h"
 #include "engine/load/slots.h"
-#include "engine/load/space.h"
+#include "engine/memory/capture.h"
+#include "engine/memory/space.h"
 
 #ifndef AT_MINSIGSTKSZ
 #define AT_MINSIGSTKSZ 51
@@ -64,7 +65,7 @@ static int load(const char *path, char **argv, char **envp, struct trace_regs *r
     int error = program_check(p, AT_FDCWD, path, 0, argv, envp);
     if (!error && p->kind != PROGRAM_RECORDABLE)
         fail_msg("%s is not recordable: %s", path, p->why);
-    return error ? error : program_load(&engine.space, p, argv, envp, regs);
+    return error ? error : program_load(&guest_space, p, argv, envp, regs);
 }
 
 /* ---- memory against the file ---- */
@@ -81,8 +82,8 @@ static void check_bytes(const struct elf_image *image, int fd, uint64_t bias)
         assert_memory_equal(got, want, ph->p_memsz);
         uint32_t prot = (ph->p_flags & PF_R ? PROT_READ : 0) | (ph->p_flags & PF_W ? PROT_WRITE : 0) |
                         (ph->p_flags & PF_X ? PROT_EXEC : 0);
-        assert_true(space_allows(&engine.space, bias + ph->p_vaddr, ph->p_memsz, prot));
-        assert_int_equal(space_find(&engine.space, bias + ph->p_vaddr)->prot, prot);
+        assert_true(space_allows(&guest_space, bias + ph->p_vaddr, ph->p_memsz, prot));
+        assert_int_equal(space_find(&guest_space, bias + ph->p_vaddr)->prot, prot);
         free(want);
         free(got);
     }
@@ -90,8 +91,8 @@ static void check_bytes(const struct elf_image *image, int fd, uint64_t bias)
 
 static uint64_t aux(uint64_t type)
 {
-    const uint64_t *v = (const uint64_t *)engine.space.auxv;
-    for (uint32_t i = 0; i < engine.space.auxv_size / 16; i++)
+    const uint64_t *v = (const uint64_t *)guest_space.auxv;
+    for (uint32_t i = 0; i < guest_space.auxv_size / 16; i++)
         if (v[2 * i] == type)
             return v[2 * i + 1];
     return UINT64_MAX;
@@ -123,7 +124,7 @@ static const char *check_strings(uint64_t **slot, const char *at, char **want)
 
 static void check_stack(const struct program *p, const struct trace_regs *regs, char **argv, char **envp)
 {
-    const struct space *s = &engine.space;
+    const struct space *s = &guest_space;
     uint64_t *slot = (uint64_t *)regs->gpr[GPR_RSP];
     assert_int_equal((uint64_t)slot % 16, 0);
     uint32_t argc = 0;
@@ -167,10 +168,10 @@ static uint64_t next_page(uint64_t at, uint64_t len)
 
 static struct snapshot take_snapshot(void)
 {
-    struct snapshot shot = {.count = engine.space.count};
+    struct snapshot shot = {.count = guest_space.count};
     shot.vmas = calloc(shot.count, sizeof *shot.vmas);
     shot.bytes = calloc(shot.count, sizeof *shot.bytes);
-    memcpy(shot.vmas, engine.space.vmas, shot.count * sizeof *shot.vmas);
+    memcpy(shot.vmas, guest_space.vmas, shot.count * sizeof *shot.vmas);
     for (uint32_t i = 0; i < shot.count; i++) {
         uint64_t len = shot.vmas[i].end - shot.vmas[i].start;
         if (!shot.vmas[i].prot)
@@ -216,12 +217,12 @@ static void check_replay(void)
 {
     fake_commit();
     struct snapshot recorded = take_snapshot();
-    space_clear(&engine.space);
+    space_clear(&guest_space);
     engine.mode = ENGINE_REPLAY;
     for (uint32_t i = 0; i < fake_nmaps; i++) {
         const struct trace_map *m = &fake_maps[i].map;
         int fd = m->op == MAP_OP_FILE ? fake_file(m->file) : -1;
-        assert_int_equal(space_apply(&engine.space, m, fake_maps[i].path, fd), 0);
+        assert_int_equal(space_apply(&guest_space, m, fake_maps[i].path, fd), 0);
     }
     for (uint32_t i = 0; i < fake_neffects; i++) {
         assert_int_equal(
@@ -234,7 +235,7 @@ static void check_replay(void)
     engine.mode = ENGINE_RECORD;
     struct snapshot replayed = take_snapshot();
     compare_and_free(&recorded, &replayed);
-    space_clear(&engine.space);
+    space_clear(&guest_space);
 }
 
 static void check_program(const char *path, char **argv)
@@ -254,9 +255,9 @@ static void check_program(const char *path, char **argv)
     assert_int_equal(aux(AT_PHNUM), p.image.header.e_phnum);
     assert_memory_equal((void *)aux(AT_PHDR), p.image.programs, p.image.header.e_phnum * sizeof(Elf64_Phdr));
     check_stack(&p, &regs, argv, environment);
-    assert_true(engine.space.brk_start >= BRK_LOW && engine.space.brk_start < BRK_HIGH);
+    assert_true(guest_space.brk_start >= BRK_LOW && guest_space.brk_start < BRK_HIGH);
     char *real = realpath(path, NULL);
-    assert_string_equal(engine.space.exe, real);
+    assert_string_equal(guest_space.exe, real);
     free(real);
     program_free(&p);
     check_replay();
@@ -266,8 +267,8 @@ static void check_program(const char *path, char **argv)
 
 static _Noreturn void run_loaded(const struct trace_regs *regs)
 {
-    for (uint32_t i = 0; i < engine.space.count; i++) {
-        const struct vma *v = &engine.space.vmas[i];
+    for (uint32_t i = 0; i < guest_space.count; i++) {
+        const struct vma *v = &guest_space.vmas[i];
         if (v->prot & PROT_EXEC)
             mprotect((void *)v->start, v->end - v->start, (int)v->prot);
     }
@@ -286,7 +287,7 @@ static int run(const char *path, char **argv, char *output, size_t size)
     if (pid == 0) {
         int store[2];
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, store);
-        engine.store = store[0];
+        engine.store = hostfd_keep(store[0]);
         pthread_t thread;
         pthread_create(&thread, NULL, fake_store, (void *)(intptr_t)store[1]);
         struct trace_regs regs;
@@ -368,14 +369,14 @@ static void test_stack_protection(void **state)
     assert_int_equal(load(build("exec-stack", "int main(void) { return 0; }", "-z execstack"), argv,
                           environment, &regs, &p),
                      0);
-    assert_int_equal(space_find(&engine.space, regs.gpr[GPR_RSP])->prot, PROT_READ | PROT_WRITE | PROT_EXEC);
+    assert_int_equal(space_find(&guest_space, regs.gpr[GPR_RSP])->prot, PROT_READ | PROT_WRITE | PROT_EXEC);
     program_free(&p);
-    space_clear(&engine.space);
+    space_clear(&guest_space);
     assert_int_equal(load("/bin/true", argv, environment, &regs, &p), 0);
-    assert_int_equal(space_find(&engine.space, regs.gpr[GPR_RSP])->prot, PROT_READ | PROT_WRITE);
-    assert_true(space_find(&engine.space, regs.gpr[GPR_RSP])->growsdown);
+    assert_int_equal(space_find(&guest_space, regs.gpr[GPR_RSP])->prot, PROT_READ | PROT_WRITE);
+    assert_true(space_find(&guest_space, regs.gpr[GPR_RSP])->growsdown);
     program_free(&p);
-    space_clear(&engine.space);
+    space_clear(&guest_space);
 }
 
 static void test_same_slot(void **state)
@@ -390,7 +391,7 @@ static void test_same_slot(void **state)
         assert_true(base[i] >= SLOTS_LOW && base[i] < SLOTS_HIGH);
         assert_true(aux(AT_ENTRY) >= SLOTS_LOW && aux(AT_ENTRY) < SLOTS_HIGH);
         program_free(&p);
-        space_clear(&engine.space);
+        space_clear(&guest_space);
     }
     assert_int_equal(base[0], base[1]);
     /* taken: the next free place */
@@ -398,12 +399,12 @@ static void test_same_slot(void **state)
     int fd = open("/lib64/ld-linux-x86-64.so.2", O_RDONLY | O_CLOEXEC);
     assert_true(slot_need(fd, &need));
     struct vma v = {.start = base[0], .end = base[0] + PAGE_SIZE, .prot = PROT_READ};
-    assert_int_equal(space_map(&engine.space, &v, -1, 0), 0);
-    assert_int_equal(slot_pick(&engine.space, &need), base[0] + 0x10000);
+    assert_int_equal(space_map(&guest_space, &v, -1, 0), 0);
+    assert_int_equal(slot_pick(&guest_space, &need), base[0] + 0x10000);
     need.span = SLOTS_HIGH - SLOTS_LOW;
-    assert_true(slot_pick(&engine.space, &need) >= MMAP_LOW);
+    assert_true(slot_pick(&guest_space, &need) >= MMAP_LOW);
     close(fd);
-    space_clear(&engine.space);
+    space_clear(&guest_space);
 }
 
 static void test_aslr(void **state)
@@ -660,7 +661,7 @@ static void test_too_big(void **state)
     assert_int_equal(load("/bin/true", (char *[]){NULL}, (char *[]){NULL}, &regs, &p), 0);
     check_stack(&p, &regs, (char *[]){"", NULL}, (char *[]){NULL});
     program_free(&p);
-    space_clear(&engine.space);
+    space_clear(&guest_space);
 }
 
 /* ---- malformed files ---- */
@@ -697,7 +698,7 @@ static int load_tiny(const struct tiny *t, size_t size)
     program_free(&p);
     if (!error)
         check_replay();
-    space_clear(&engine.space);
+    space_clear(&guest_space);
     return error;
 }
 
@@ -795,11 +796,11 @@ static void test_fuzzed(void **state)
         fake_forget_files();
         write_file(in_dir("fuzzed"), &t, sizeof t, 0755);
         if (!program_check(&p, AT_FDCWD, in_dir("fuzzed"), 0, argv, environment)) {
-            if (p.kind == PROGRAM_RECORDABLE && !program_load(&engine.space, &p, argv, environment, &regs))
+            if (p.kind == PROGRAM_RECORDABLE && !program_load(&guest_space, &p, argv, environment, &regs))
                 fake_commit();
             program_free(&p);
         }
-        space_clear(&engine.space);
+        space_clear(&guest_space);
     }
 }
 

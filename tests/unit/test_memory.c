@@ -3,8 +3,8 @@
  * lets kernel/memory.c perform them; results, mappings and content must agree after every call. The second
  * child then replays its recorded events and must get the same memory again.
  */
-// LINK: src/engine/kernel/memory.c src/engine/load/space.c src/engine/load/files.c src/engine/load/slots.c
-// LINK: src/engine/load/elf.c src/engine/load/change.c src/engine/load/objects.c src/engine/load/replica.c
+// LINK: src/engine/kernel/memory.c src/engine/memory/space.c src/engine/memory/capture.c src/engine/load/slots.c
+// LINK: src/engine/load/elf.c src/engine/memory/change.c src/engine/memory/objects.c src/engine/memory/replica.c
 #include "engine_fakes.h"
 
 #include <sys/resource.h>
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "engine/kernel/memory.h"
-#include "engine/load/space.h"
+#include "engine/memory/space.h"
 
 enum { PAGES = 40, STEPS = 1500, FILE_PAGES = 24, FILE_SIZE = FILE_PAGES * 4096 + 100 };
 #define BASE 0x200000000000ull
@@ -267,13 +267,13 @@ static uint32_t maps_until[STEPS], effects_until[STEPS];
 
 static int replay(const struct observation *o, int steps)
 {
-    space_clear(&engine.space);
+    space_clear(&guest_space);
     engine.mode = ENGINE_REPLAY;
     uint32_t map = 0, effect = 0;
     for (int i = 0; i < steps; i++) {
         for (; map < maps_until[i]; map++) {
             const struct trace_map *m = &fake_maps[map].map;
-            int error = space_apply(&engine.space, m, fake_maps[map].path,
+            int error = space_apply(&guest_space, m, fake_maps[map].path,
                                     m->op == MAP_OP_FILE ? fake_file(m->file) : -1);
             if (error) {
                 print_message("map operation %u: %s\n", m->op, strerror(-error));
@@ -311,7 +311,7 @@ static int start_store(void)
     int pair[2];
     pthread_t thread;
     socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
-    engine.store = pair[0];
+    engine.store = hostfd_keep(pair[0]);
     return pthread_create(&thread, NULL, fake_store, (void *)(intptr_t)pair[1]);
 }
 
@@ -413,7 +413,7 @@ static void test_shared_against_kernel(void **state)
 
 static int clear(void **state)
 {
-    space_clear(&engine.space);
+    space_clear(&guest_space);
     return fake_event_begin(state);
 }
 
@@ -450,7 +450,7 @@ static void test_host_is_out_of_reach(void **state)
 static void test_brk(void **state)
 {
     uint64_t start = BRK_LOW + PAGE_SIZE;
-    engine.space.brk_start = engine.space.brk = start;
+    guest_space.brk_start = guest_space.brk = start;
     assert_int_equal(rec6(SYS_brk, 0, 0, 0, 0, 0, 0), start);
     assert_int_equal(rec6(SYS_brk, start - 1, 0, 0, 0, 0, 0), start);
     assert_int_equal(fake_nmaps, 0);
@@ -460,9 +460,9 @@ static void test_brk(void **state)
     assert_int_equal(rec6(SYS_brk, start + 4096, 0, 0, 0, 0, 0), start + 4096);
     assert_int_equal(fake_nmaps, 1);
     assert_int_equal(rec6(SYS_brk, start + 3 * PAGE_SIZE + 1, 0, 0, 0, 0, 0), start + 3 * PAGE_SIZE + 1);
-    assert_int_equal(engine.space.count, 1);
+    assert_int_equal(guest_space.count, 1);
     assert_int_equal(rec6(SYS_brk, start, 0, 0, 0, 0, 0), start);
-    assert_int_equal(engine.space.count, 0);
+    assert_int_equal(guest_space.count, 0);
     assert_int_equal(rec6(SYS_brk, start + 1, 0, 0, 0, 0, 0), start + 1);
     assert_int_equal(*(char *)(start + 4000), 0); /* fresh again */
     /* in the way of something else, or beyond the limit */
@@ -533,15 +533,15 @@ static void test_forked(void **state)
     memset((void *)at, 1, 3 * PAGE_SIZE);
     assert_int_equal(rec6(SYS_madvise, (uint64_t)at, PAGE_SIZE, MADV_WIPEONFORK, 0, 0, 0), 0);
     assert_int_equal(rec6(SYS_madvise, (uint64_t)at + PAGE_SIZE, PAGE_SIZE, MADV_DONTFORK, 0, 0, 0), 0);
-    assert_int_equal(engine.space.count, 3);
+    assert_int_equal(guest_space.count, 3);
     assert_int_equal(rec6(SYS_madvise, (uint64_t)at, 4 * PAGE_SIZE, MADV_DOFORK, 0, 0, 0), -ENOMEM);
-    assert_int_equal(engine.space.count, 2);
+    assert_int_equal(guest_space.count, 2);
     assert_int_equal(rec6(SYS_madvise, (uint64_t)at + PAGE_SIZE, PAGE_SIZE, MADV_DONTFORK, 0, 0, 0), 0);
     uint32_t before = fake_nmaps;
     memory_forked(&fake_task);
     assert_int_equal(fake_nmaps, before + 2);
     assert_int_equal(*(char *)at, 0);
-    assert_null(space_find(&engine.space, (uint64_t)at + PAGE_SIZE));
+    assert_null(space_find(&guest_space, (uint64_t)at + PAGE_SIZE));
     assert_int_equal(*(char *)(at + 2 * PAGE_SIZE), 1);
 }
 
@@ -569,9 +569,9 @@ static void test_system_v(void **state)
     assert_int_equal(info.shm_nattch, 3);
     assert_int_equal(rec6(SYS_shmdt, (uint64_t)at + PAGE_SIZE, 0, 0, 0, 0, 0), -EINVAL);
     assert_int_equal(rec6(SYS_shmdt, (uint64_t)next, 0, 0, 0, 0, 0), 0);
-    assert_non_null(space_find(&engine.space, (uint64_t)at));
+    assert_non_null(space_find(&guest_space, (uint64_t)at));
     assert_int_equal(rec6(SYS_shmdt, (uint64_t)at, 0, 0, 0, 0, 0), 0);
-    assert_int_equal(engine.space.count, 0);
+    assert_int_equal(guest_space.count, 0);
     shmctl(id, IPC_STAT, &info);
     assert_int_equal(info.shm_nattch, 1);
     shmdt(outside);
@@ -599,27 +599,27 @@ static void test_views_of_one_object(void **state)
     char *c = (char *)rec6(SYS_mmap, 0, 4096, PROT_READ, MAP_PRIVATE, (uint64_t)other, 0);
     char *d = (char *)rec6(SYS_mremap, (uint64_t)a, 0, 8192, MREMAP_MAYMOVE, 0, 0);
     assert_int_equal(fake_notes, 0);
-    assert_true(space_shares_memory(&engine.space));
-    uint16_t object = space_find(&engine.space, (uint64_t)a)->object;
+    assert_true(space_shares_memory(&guest_space));
+    uint16_t object = space_find(&guest_space, (uint64_t)a)->object;
     assert_int_not_equal(object, 0);
     for (int i = 0; i < 4; i++)
         assert_true((fake_maps[i].map.rec.flags == object) == (i != 2));
-    space_clear(&engine.space);
+    space_clear(&guest_space);
     engine.mode = ENGINE_REPLAY;
     for (uint32_t i = 0; i < fake_nmaps; i++) {
         const struct trace_map *m = &fake_maps[i].map;
-        assert_int_equal(space_apply(&engine.space, m, fake_maps[i].path, fake_file(m->file)), 0);
+        assert_int_equal(space_apply(&guest_space, m, fake_maps[i].path, fake_file(m->file)), 0);
     }
     a[0] = 1;
     a[4096] = 2;
     assert_true(d[0] == 1 && b[0] == 2 && d[4096] == 2 && c[0] == 0);
     assert_true(replica_fd(object) >= 0 && replica_fd(fake_maps[2].map.rec.flags) < 0);
-    assert_int_equal(space_unmap(&engine.space, (uint64_t)a, 8192), 0);
+    assert_int_equal(space_unmap(&guest_space, (uint64_t)a, 8192), 0);
     const struct trace_map last[] = {{.op = MAP_OP_UNMAP, .addr = (uint64_t)b, .len = 4096},
                                      {.op = MAP_OP_UNMAP, .addr = (uint64_t)d, .len = 8192}};
-    assert_int_equal(space_apply(&engine.space, &last[0], NULL, -1), 0);
+    assert_int_equal(space_apply(&guest_space, &last[0], NULL, -1), 0);
     assert_true(replica_fd(object) >= 0);
-    assert_int_equal(space_apply(&engine.space, &last[1], NULL, -1), 0);
+    assert_int_equal(space_apply(&guest_space, &last[1], NULL, -1), 0);
     assert_true(replica_fd(object) < 0);
     engine.mode = ENGINE_RECORD;
     close(fd);
@@ -638,8 +638,8 @@ static void test_bad_maps(void **state)
     assert_memory_equal(bad[1].file, none, 32);
     engine.mode = ENGINE_REPLAY;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(space_apply(&engine.space, &bad[i], NULL, -1), -EINVAL);
-    assert_int_equal(engine.space.count, 0);
+        assert_int_equal(space_apply(&guest_space, &bad[i], NULL, -1), -EINVAL);
+    assert_int_equal(guest_space.count, 0);
     engine.mode = ENGINE_RECORD;
 }
 

@@ -3,9 +3,9 @@
  * mapped privately, and by the kernel; pages that were only read are not.
  */
 // LINK: src/engine/kernel/table.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
-// LINK: src/engine/kernel/generic.c src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
+// LINK: src/engine/kernel/generic.c src/engine/host/hostfd.c src/engine/host/hostfd_fast.c src/engine/kernel/pagediff.c
 // LINK: src/engine/kernel/procview.c src/engine/kernel/unknown.c src/engine/kernel/limits.c
-// LINK: src/engine/fast/effects.c src/engine/fast/files.c src/engine/load/objects.c
+// LINK: src/engine/kernel/effects_fast.c src/engine/kernel/files_fast.c src/engine/memory/objects.c
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,7 +42,7 @@ static int other_side(void)
 
 static void use(uint8_t *p, uint64_t size)
 {
-    engine.space.count = 0;
+    guest_space.count = 0;
     base = p;
     fake_map(p, size, PROT_READ | PROT_WRITE, false);
 }
@@ -54,7 +54,7 @@ static void find(void (*work)(void))
     total = 0;
     int pid = other_side();
     work();
-    assert_int_equal(pagediff_changed(&engine.space, mark, NULL), 0);
+    assert_int_equal(pagediff_changed(&guest_space, mark, NULL), 0);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
@@ -202,7 +202,7 @@ static void in_the_child(void **state)
         memset(marked, 0, 4);
         total = 0;
         base[8192] = 4;
-        pagediff_changed(&engine.space, mark, NULL);
+        pagediff_changed(&guest_space, mark, NULL);
         _exit(total == 1 && marked[2] ? 0 : 1);
     }
     waitpid(pid, &status, 0);
@@ -214,7 +214,7 @@ static void in_the_child(void **state)
 static void unknown_in_shared_memory(void **state)
 {
     uint8_t *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    engine.space.count = 0;
+    guest_space.count = 0;
     fake_map(p, 8192, PROT_READ | PROT_WRITE, true);
     struct sys_call c = {.nr = SYS_getcwd, .args = {A(p + 4090), 100}};
     fake_task.effects.count = 0;

@@ -2,9 +2,9 @@
  * test_procview.c: the guest sees itself, not the engine, in /proc/self and its other names.
  */
 // LINK: src/engine/kernel/table.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
-// LINK: src/engine/kernel/generic.c src/engine/kernel/hostfd.c src/engine/kernel/pagediff.c
+// LINK: src/engine/kernel/generic.c src/engine/host/hostfd.c src/engine/host/hostfd_fast.c src/engine/kernel/pagediff.c
 // LINK: src/engine/kernel/procview.c src/engine/kernel/unknown.c src/engine/kernel/limits.c
-// LINK: src/engine/fast/effects.c src/engine/fast/files.c src/engine/load/objects.c
+// LINK: src/engine/kernel/effects_fast.c src/engine/kernel/files_fast.c src/engine/memory/objects.c
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include "engine/kernel/hostfd.h"
+#include "engine/host/hostfd.h"
 #include "engine/kernel/procview.h"
 
 static char *page; /* guest memory */
@@ -23,7 +23,7 @@ static int hidden;
 
 static int setup(void **state)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(page + 2 * 4096, 4096, PROT_NONE);
     fake_map(page, 2 * 4096, PROT_READ | PROT_WRITE, false);
@@ -35,7 +35,7 @@ static int setup(void **state)
     s->env_start = A(page + 2200), s->env_end = A(page + 2211);
     memcpy(s->auxv, "0123456789abcdef", 16);
     s->auxv_size = 16;
-    hidden = hostfd_hide(open("/dev/null", O_RDONLY));
+    hidden = hostfd(hostfd_keep(open("/dev/null", O_RDONLY)));
     files_begin();
     return 0;
 }
@@ -150,7 +150,7 @@ static void files(void **state)
     assert_int_equal(contents("/proc/self/environ", buffer, sizeof buffer), 11);
     assert_memory_equal(buffer, "HOME=/\0A=b", 11);
     assert_int_equal(contents("/proc/self/auxv", buffer, sizeof buffer), 16);
-    assert_memory_equal(buffer, engine.space.auxv, 16);
+    assert_memory_equal(buffer, guest_space.auxv, 16);
     assert_true(contents("/proc/self/status", buffer, sizeof buffer) > 100);
     uint64_t how[3] = {O_RDONLY, 0, 0};
     int fd = (int)CALL(openat2, A(AT_FDCWD), A("/proc/self/cmdline"), A(how), 24);
@@ -175,7 +175,7 @@ static void maps(void **state)
     strcpy(ref->path, name);
     struct vma *v = fake_map(p, 4096, PROT_READ | PROT_EXEC, false);
     v->file = ref, v->offset = 8192;
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     s->brk_start = 0x110000000000, s->brk = s->brk_start + 100;
     s->stack_low = 0x20fffff00000, s->stack_high = 0x210000000000;
     fake_map((void *)s->brk_start, 4096, PROT_READ | PROT_WRITE, false);

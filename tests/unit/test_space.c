@@ -2,13 +2,13 @@
  * test_space.c: random changes of an address space against an array of pages and against /proc/self/maps, and
  * the edges of its contract.
  */
-// LINK: src/engine/load/space.c src/engine/load/files.c src/engine/load/objects.c src/engine/load/replica.c
+// LINK: src/engine/memory/space.c src/engine/memory/capture.c src/engine/memory/objects.c src/engine/memory/replica.c
 #include "engine_fakes.h"
 
 #include <sys/un.h>
 
-#include "engine/load/files.h"
-#include "engine/load/space.h"
+#include "engine/memory/capture.h"
+#include "engine/memory/space.h"
 
 enum { PAGES = 48, ROUNDS = 20000 };
 #define BASE 0x200000000000ull
@@ -467,24 +467,24 @@ static void test_store_replaced(void **state)
     snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", dir);
     int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    engine.trace_dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    engine.trace_dir = hostfd_keep(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC));
     int gone[2], old = engine.store;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gone), 0);
     close(gone[1]);
-    engine.store = gone[0];
+    engine.store = hostfd_keep(gone[0]);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, second_store, (void *)(intptr_t)listener), 0);
     int fd = memfd_create("after", MFD_CLOEXEC);
     const struct file_ref *captured = file_capture(fd, NULL);
     assert_non_null(captured);
     assert_int_equal(captured->size, 0);
-    assert_int_not_equal(engine.store, gone[0]);
-    close(engine.store);
+    assert_int_not_equal(hostfd(engine.store), gone[0]);
+    hostfd_drop(engine.store);
     pthread_join(thread, NULL);
     engine.store = old;
     unlink(address.sun_path);
     rmdir(dir);
-    close(engine.trace_dir);
+    hostfd_drop(engine.trace_dir);
     close(listener);
     close(fd);
 }

@@ -37,7 +37,7 @@
 
 #include "base/packet.h"
 #include "store/pool.h"
-#include "store/protocol.h"
+#include "protocol/store.h"
 #include "trace/dir_sink.h"
 #include "trace/event_reader.h"
 

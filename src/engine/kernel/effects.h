@@ -1,5 +1,5 @@
 /*
- * effects.h: outputs that depend on a command, named by rows of the table. All FAST (fast/effects.c).
+ * effects.h: outputs that depend on a command, named by rows of the table. All FAST (effects_fast.c).
  */
 #ifndef CLIO_ENGINE_KERNEL_EFFECTS_H
 #define CLIO_ENGINE_KERNEL_EFFECTS_H

@@ -18,13 +18,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/core/event.h"
-#include "engine/core/hostsig.h"
-#include "engine/core/raw.h"
-#include "engine/core/session.h"
-#include "engine/core/task_init.h"
+#include "engine/event/event.h"
+#include "engine/task/hostsig.h"
+#include "engine/host/raw.h"
+#include "engine/event/session.h"
+#include "engine/task/task_init.h"
 #include "engine/kernel/files.h"
-#include "engine/kernel/hostfd.h"
+#include "engine/host/hostfd.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/procview.h"
 #include "engine/kernel/signals.h"
@@ -187,7 +187,7 @@ static void reset_process(struct task *t)
 static void start_program(struct task *t, struct program *p, char **argv, char **envp)
 {
     memset(&t->regs, 0, sizeof t->regs);
-    int error = program_load(&engine.space, p, argv, envp, &t->regs);
+    int error = program_load(&guest_space, p, argv, envp, &t->regs);
     if (error) {
         t->effects.count = t->maps_used = t->maps_count = 0;
         char text[256];
@@ -195,10 +195,10 @@ static void start_program(struct task *t, struct program *p, char **argv, char *
         event_end(END_INTERNAL, EXIT_ENVIRONMENT, text);
         raw2(SYS_kill, raw0(SYS_getpid), SIGKILL);
     }
-    describe_process(&engine.space, p->filename);
+    describe_process(&guest_space, p->filename);
     task_initial_vectors(t);
     t->regs.rflags = 0x202;
-    struct trace_ev_start own = {.regs = t->regs, .brk = engine.space.brk};
+    struct trace_ev_start own = {.regs = t->regs, .brk = guest_space.brk};
     struct event_head head = {EV_START, 0,         0, t->regs.rip, 0, regs_hash(&t->regs, t->regs.rip),
                               &own,     sizeof own};
     task_reset_ticks(t);
@@ -245,7 +245,7 @@ static void replace(struct task *t, struct sys_call *c, struct program *p, char 
         fcntl(p->interpreter_fd, F_SETFD, 0);
     reset_process(t);
     cache_exec();
-    space_clear(&engine.space);
+    space_clear(&guest_space);
     session_open_ring(next);
     session_publish_space(old, event, SPACE_EXEC, p->path, argv);
     start_program(t, p, argv, envp);

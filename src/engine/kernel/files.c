@@ -10,9 +10,9 @@
 #include <string.h>
 #include <linux/kcmp.h>
 
-#include "engine/core/raw.h"
+#include "engine/host/raw.h"
 #include "engine/kernel/files.h"
-#include "engine/kernel/hostfd.h"
+#include "engine/host/hostfd.h"
 
 /* ---- what leads to the recording's output ---- */
 

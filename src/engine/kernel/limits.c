@@ -10,9 +10,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "engine/core/raw.h"
-#include "engine/kernel/hostfd.h"
 #include "engine/kernel/limits.h"
+#include "engine/host/hostfd.h"
+#include "engine/host/raw.h"
+#include "engine/memory/space.h"
 
 static struct kept {
     bool set;
@@ -82,7 +83,7 @@ static int64_t keep(struct task *t, uint32_t resource, uint64_t new_at, uint64_t
     }
     if (!old_at)
         return 0;
-    if (!space_allows(&engine.space, old_at, sizeof old, 2) || guest_write(old_at, &old, sizeof old))
+    if (!space_allows(&guest_space, old_at, sizeof old, 2) || guest_write(old_at, &old, sizeof old))
         return -EFAULT;
     effect_add(t, old_at, sizeof old);
     return 0;

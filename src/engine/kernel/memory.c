@@ -21,12 +21,12 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "engine/core/raw.h"
-#include "engine/load/change.h"
-#include "engine/load/files.h"
-#include "engine/load/objects.h"
+#include "engine/host/raw.h"
+#include "engine/memory/change.h"
+#include "engine/memory/capture.h"
+#include "engine/memory/objects.h"
 #include "engine/load/slots.h"
-#include "engine/load/space.h"
+#include "engine/memory/space.h"
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
@@ -205,7 +205,7 @@ static int64_t check_request(struct request *r)
 
 int64_t rec_mmap(struct task *t, struct sys_call *c)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     struct request r = {.addr = c->args[0],
                         .len = c->args[1],
                         .prot = c->args[2] & PROT_ALL,
@@ -239,7 +239,7 @@ int64_t rec_munmap(struct task *t, struct sys_call *c)
     uint64_t addr = c->args[0], len = c->args[1];
     if (addr % PAGE_SIZE || addr > 1ull << 47 || len > (1ull << 47) - addr || !PAGE_UP(len))
         return -EINVAL;
-    return change_unmap(&engine.space, addr, PAGE_UP(len));
+    return change_unmap(&guest_space, addr, PAGE_UP(len));
 }
 
 /* ---- mprotect ---- */
@@ -296,7 +296,7 @@ static bool any_noexec(const struct space *s, uint64_t start, uint64_t end)
 /* pkey: -1, or a key that cannot be right because none was ever allocated. */
 static int64_t protect(const struct sys_call *c, int pkey)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     uint64_t start = c->args[0], len = c->args[1], prot = c->args[2];
     uint64_t grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
     prot &= ~(uint64_t)(PROT_GROWSDOWN | PROT_GROWSUP);
@@ -415,7 +415,7 @@ static int64_t check_remap(const struct remap *m)
 
 int64_t rec_mremap(struct task *t, struct sys_call *c)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     struct remap m = {.old = c->args[0],
                       .old_len = PAGE_UP(c->args[1]),
                       .len = PAGE_UP(c->args[2]),
@@ -467,7 +467,7 @@ static bool brk_within_limit(const struct space *s, uint64_t brk)
 
 int64_t rec_brk(struct task *t, struct sys_call *c)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     uint64_t brk = c->args[0];
     if (brk < s->brk_start || !brk_within_limit(s, brk))
         return (int64_t)s->brk;
@@ -523,7 +523,7 @@ static uint64_t dropped_until(const struct space *s, uint64_t start, uint64_t en
 
 int64_t rec_madvise(struct task *t, struct sys_call *c)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     uint64_t start = c->args[0], len = PAGE_UP(c->args[1]);
     int advice = (int)c->args[2];
     if (advice == MADV_GUARD_INSTALL || advice == MADV_GUARD_REMOVE)
@@ -557,7 +557,7 @@ int64_t rec_madvise(struct task *t, struct sys_call *c)
 
 void memory_forked(struct task *t)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     for (uint64_t at = 0; space_at_or_above(s, at);) {
         struct vma v = *space_at_or_above(s, at);
         at = v.end;
@@ -653,7 +653,7 @@ static int64_t shm_address(struct space *s, uint64_t addr, uint64_t len, uint64_
 
 int64_t rec_shmat(struct task *t, struct sys_call *c)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     int id = (int)c->args[0];
     uint64_t flags = c->args[2];
     struct shmid_ds info;
@@ -709,7 +709,7 @@ int64_t rec_shmctl(struct task *t, struct sys_call *c)
 
 int64_t rec_shmdt(struct task *t, struct sys_call *c)
 {
-    struct space *s = &engine.space;
+    struct space *s = &guest_space;
     uint64_t addr = c->args[0], end = addr;
     struct vma *v = space_find(s, addr);
     if (addr % PAGE_SIZE || !v || v->start != addr || !(v->flags & VMA_SHM) || v->offset)

@@ -6,7 +6,7 @@
 #ifndef CLIO_ENGINE_KERNEL_MEMORY_H
 #define CLIO_ENGINE_KERNEL_MEMORY_H
 
-#include "engine/core/engine.h"
+#include "engine/kernel/table.h"
 
 sys_record_fn rec_mmap, rec_munmap, rec_mprotect, rec_pkey_mprotect, rec_mremap, rec_brk, rec_madvise,
     rec_msync, rec_mlock, rec_mlock2, rec_munlock, rec_mlockall, rec_munlockall, rec_mincore, rec_shmget,

@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "engine/core/raw.h"
+#include "engine/host/raw.h"
 #include "engine/kernel/pagediff.h"
 
 enum { BATCH = 4096 };

@@ -9,7 +9,8 @@
 #ifndef CLIO_ENGINE_KERNEL_PAGEDIFF_H
 #define CLIO_ENGINE_KERNEL_PAGEDIFF_H
 
-#include "engine/core/engine.h"
+#include "engine/guest/engine.h"
+#include "engine/memory/space.h"
 
 /*
  * Calls emit for each range of private guest memory that this process may have changed since it was forked;

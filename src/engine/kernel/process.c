@@ -20,14 +20,15 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/core/event.h"
-#include "engine/core/hostsig.h"
-#include "engine/core/raw.h"
-#include "engine/core/session.h"
-#include "engine/kernel/hostfd.h"
+#include "engine/cpu/registers.h"
+#include "engine/event/event.h"
+#include "engine/event/session.h"
+#include "engine/host/hostfd.h"
+#include "engine/host/raw.h"
 #include "engine/kernel/memory.h"
 #include "engine/kernel/pagediff.h"
-#include "engine/load/space.h"
+#include "engine/memory/space.h"
+#include "engine/task/hostsig.h"
 #include "engine/translate/cache.h"
 
 struct changed_range {
@@ -90,17 +91,17 @@ void process_leaving(void)
 {
     if (vfork_pipe < 0)
         return;
-    int fd = hostfd(vfork_pipe);
+    int handle = vfork_pipe, fd = hostfd(handle);
     vfork_pipe = -1;
-    if (pagediff_changed(&engine.space, send_range, &fd))
+    if (pagediff_changed(&guest_space, send_range, &fd))
         event_note("a vfork child's changes to its parent's memory could not be found");
-    hostfd_close(fd);
+    hostfd_drop(handle);
 }
 
 /* Takes over one page-multiple of the child's memory: only what differs becomes an effect. */
 static void take_page(struct task *t, uint64_t addr, const uint8_t *bytes)
 {
-    const struct vma *v = space_find(&engine.space, addr);
+    const struct vma *v = space_find(&guest_space, addr);
     if (!v || !(v->prot & 2))
         return;
     const uint8_t *mine = (const uint8_t *)addr;
@@ -176,7 +177,7 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     session_leave_ring();
     session_arm_lifeline();
     session_open_ring(number);
-    session_publish_space(parent, parent_event, SPACE_FORK, engine.space.exe, NULL);
+    session_publish_space(parent, parent_event, SPACE_FORK, guest_space.exe, NULL);
     t->regs.gpr[GPR_RAX] = 0;
     t->regs.gpr[GPR_RCX] = t->regs.rip;
     t->regs.gpr[GPR_R11] = t->regs.rflags;
@@ -187,7 +188,7 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     if (f->flags & CLONE_CHILD_SETTID)
         effect_add(t, f->child_tid, 4);
     memory_forked(t);
-    struct trace_ev_start own = {.regs = t->regs, .brk = engine.space.brk};
+    struct trace_ev_start own = {.regs = t->regs, .brk = guest_space.brk};
     struct event_head head = {EV_START, 0,         0, t->regs.rip, 0, regs_hash(&t->regs, t->regs.rip),
                               &own,     sizeof own};
     task_reset_ticks(t);
@@ -198,7 +199,7 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
 static int64_t fork_within_limits(struct task *t, struct sys_call *c, const struct fork_args *f)
 {
     refuse_threads(f);
-    if (space_shares_memory(&engine.space) && !(f->flags & CLONE_VFORK))
+    if (space_shares_memory(&guest_space) && !(f->flags & CLONE_VFORK))
         event_note("a forked process shares writable memory with its parent: what one writes there the "
                    "other's replay may not see");
     bool waits = f->flags & CLONE_VFORK;
@@ -216,8 +217,7 @@ static int64_t fork_within_limits(struct task *t, struct sys_call *c, const stru
     raw4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, 8);
     int64_t pid = kernel_fork(f);
     if (pid == 0) {
-        if (vfork_pipe >= 0)
-            hostfd_close(hostfd(vfork_pipe)); /* our parent's own wait is not ours */
+        hostfd_drop(vfork_pipe); /* our parent's own wait is not ours */
         vfork_pipe = -1;
         if (waits) {
             close(pair[0]);

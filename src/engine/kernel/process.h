@@ -4,7 +4,8 @@
 #ifndef CLIO_ENGINE_KERNEL_PROCESS_H
 #define CLIO_ENGINE_KERNEL_PROCESS_H
 
-#include "engine/core/engine.h"
+#include "engine/guest/engine.h"
+#include "engine/guest/task.h"
 
 /* Recording. These publish their own events (EV_FORK, EV_EXEC, EV_EXIT) where they succeed; see
  * process_published. */

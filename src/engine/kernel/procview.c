@@ -13,10 +13,12 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "engine/core/raw.h"
-#include "engine/kernel/files.h"
-#include "engine/kernel/hostfd.h"
 #include "engine/kernel/procview.h"
+#include "engine/guest/layout.h"
+#include "engine/host/hostfd.h"
+#include "engine/host/raw.h"
+#include "engine/kernel/files.h"
+#include "engine/memory/space.h"
 
 enum { PATH_ROOM = PATH_MAX + 64 };
 
@@ -147,7 +149,7 @@ static struct seen classify_at(int dirfd, const char *path)
 
 const char *procview_exe_path(int dirfd, const char *path)
 {
-    return engine.space.exe && classify_at(dirfd, path).view == VIEW_EXE ? engine.space.exe : path;
+    return guest_space.exe && classify_at(dirfd, path).view == VIEW_EXE ? guest_space.exe : path;
 }
 
 /* ---- contents ---- */
@@ -190,8 +192,8 @@ int procview_write_maps(int fd)
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return -ENOMEM;
-    for (uint32_t i = 0; i < engine.space.count; i++)
-        print_vma(f, &engine.space, &engine.space.vmas[i]);
+    for (uint32_t i = 0; i < guest_space.count; i++)
+        print_vma(f, &guest_space, &guest_space.vmas[i]);
     if (fclose(f))
         return -ENOMEM;
     ssize_t n = write(fd, text, size);
@@ -215,7 +217,7 @@ static void write_range(int fd, uint64_t low, uint64_t high)
 
 static int write_view(int fd, enum view view)
 {
-    const struct space *s = &engine.space;
+    const struct space *s = &guest_space;
     switch (view) {
     case VIEW_MAPS:
         return procview_write_maps(fd);
@@ -287,8 +289,8 @@ static int64_t plain(struct task *t, struct sys_call *c)
 static int64_t on_program(struct task *t, struct sys_call *c)
 {
     uint64_t *path = &c->args[path_arg(c)], guest = *path;
-    if (engine.space.exe)
-        *path = (uint64_t)engine.space.exe;
+    if (guest_space.exe)
+        *path = (uint64_t)guest_space.exe;
     plain(t, c);
     *path = guest;
     return c->result;
@@ -357,14 +359,14 @@ int64_t rec_readlink(struct task *t, struct sys_call *c)
     int32_t size = (int32_t)c->args[arg + 2];
     if (s.view == VIEW_FD && hostfd_is(s.fd))
         return c->result = -ENOENT;
-    if (s.view != VIEW_EXE || !engine.space.exe)
+    if (s.view != VIEW_EXE || !guest_space.exe)
         return plain(t, c);
     if (size <= 0)
         return c->result = -EINVAL;
-    size_t n = strlen(engine.space.exe);
+    size_t n = strlen(guest_space.exe);
     if (n > (size_t)size)
         n = (size_t)size;
-    if (!space_allows(&engine.space, buffer, n, PROT_WRITE) || guest_write(buffer, engine.space.exe, n))
+    if (!space_allows(&guest_space, buffer, n, PROT_WRITE) || guest_write(buffer, guest_space.exe, n))
         return c->result = -EFAULT;
     effect_add(t, buffer, n);
     return c->result = (int64_t)n;

@@ -15,11 +15,13 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
-#include "engine/core/event.h"
-#include "engine/core/hostsig.h"
-#include "engine/core/raw.h"
-#include "engine/core/task_init.h"
+#include "engine/cpu/registers.h"
+#include "engine/event/event.h"
+#include "engine/guest/access.h"
+#include "engine/host/raw.h"
 #include "engine/kernel/process.h"
+#include "engine/task/hostsig.h"
+#include "engine/task/task_init.h"
 
 enum { SIGNALS = 64, REDZONE = 128, XSTATE_SIZE = 512 + 64 + 256, XSTATE_FEATURES = 7 };
 enum { MAGIC1 = 0x46505853, MAGIC2 = 0x46505845 };

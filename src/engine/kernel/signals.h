@@ -8,7 +8,8 @@
 #ifndef CLIO_ENGINE_KERNEL_SIGNALS_H
 #define CLIO_ENGINE_KERNEL_SIGNALS_H
 
-#include "engine/core/engine.h"
+#include "engine/guest/engine.h"
+#include "engine/guest/task.h"
 
 int64_t rec_rt_sigaction(struct task *t, struct sys_call *c);
 int64_t rec_rt_sigprocmask(struct task *t, struct sys_call *c);

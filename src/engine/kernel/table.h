@@ -3,7 +3,7 @@
  *
  * A row says which arguments are descriptors, what the kernel writes to guest memory and on which results,
  * and which function replaces the plain call where data does not suffice. Recording is derived from it
- * (fast/effects.c and generic.c); replay needs no row at all, for it only repeats effects, but runs `both`
+ * (effects_fast.c and generic.c); replay needs no row at all, for it only repeats effects, but runs `both`
  * instead where there is one.
  *
  * Effects may cover more than the kernel wrote, never less: the bytes are taken from guest memory after the
@@ -13,7 +13,20 @@
 #ifndef CLIO_ENGINE_KERNEL_TABLE_H
 #define CLIO_ENGINE_KERNEL_TABLE_H
 
-#include "engine/core/engine.h"
+#include "engine/event/event.h"
+#include "engine/guest/access.h"
+
+enum sys_flag {
+    SYS_NOT_FAST =
+        1, /* needs libc, so vector registers are saved first; set automatically for rows with `record` */
+    SYS_BOTH = 2, /* `both` runs in record and in replay, instead of the call itself (process.c, signals.c) */
+    SYS_SEEN = 4, /* has no memory effects at all: a row, but nothing to do */
+    SYS_TEMPMASK = 8, /* installs a temporary signal mask (sigsuspend, ppoll, pselect6, epoll_pwait) */
+    SYS_WRITES = 16,  /* writes to a descriptor: output flags, and mapped files may change */
+};
+
+/* Performs call c for record: the kernel call, its effects, guest bookkeeping. Returns the guest's rax. */
+typedef int64_t sys_record_fn(struct task *t, struct sys_call *c);
 
 /* How the length of an output is known. `arg` points to it; `len` and `size` mean what is said here. */
 enum out_how {
@@ -55,7 +68,7 @@ struct sys_out {
 
 enum { SYS_OUTS = 4 };
 
-/* Flags beside enum sys_flag of engine.h. */
+/* Flags beside enum sys_flag. */
 enum sys_row_flag {
     ROW_REFUSED = 0x100, /* answered with -errno `refusal`, never performed; a note names it */
     ROW_QUIET = 0x200,   /* refused without a note: programs expect that */
@@ -94,7 +107,7 @@ extern const uint32_t ioctl_table_count;
 /* The row or NULL. FAST. */
 const struct ioctl_row *ioctl_find(uint32_t cmd);
 
-/* ---- recording (fast/effects.c: FAST) ---- */
+/* ---- recording (effects_fast.c: FAST) ---- */
 
 /* Records c if that can be done without libc and vector registers; false: nothing was done, call sys_record.
  * FAST. */

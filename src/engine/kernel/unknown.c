@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-#include "engine/core/raw.h"
+#include "engine/host/raw.h"
 #include "engine/kernel/pagediff.h"
 #include "engine/kernel/table.h"
 
@@ -79,9 +79,9 @@ static bool shared_writable(const struct vma *v)
 static void copy_shared(struct snapshot *s)
 {
     uint64_t size = 0;
-    for (uint32_t i = 0; i < engine.space.count; i++)
-        if (shared_writable(&engine.space.vmas[i]))
-            size += engine.space.vmas[i].end - engine.space.vmas[i].start;
+    for (uint32_t i = 0; i < guest_space.count; i++)
+        if (shared_writable(&guest_space.vmas[i]))
+            size += guest_space.vmas[i].end - guest_space.vmas[i].start;
     if (!size)
         return;
     if (size > SHARED_LIMIT || !(s->shared = malloc(size))) {
@@ -90,8 +90,8 @@ static void copy_shared(struct snapshot *s)
     }
     s->shared_size = size;
     uint8_t *to = s->shared;
-    for (uint32_t i = 0; i < engine.space.count; i++) {
-        const struct vma *v = &engine.space.vmas[i];
+    for (uint32_t i = 0; i < guest_space.count; i++) {
+        const struct vma *v = &guest_space.vmas[i];
         for (uint64_t page = v->start; shared_writable(v) && page < v->end;
              page += PAGE_SIZE, to += PAGE_SIZE)
             if (safe_copy(to, (void *)page, PAGE_SIZE))
@@ -104,8 +104,8 @@ static void compare_shared(struct snapshot *s)
 {
     const uint8_t *old = s->shared;
     char byte;
-    for (uint32_t i = 0; s->shared && i < engine.space.count; i++) {
-        const struct vma *v = &engine.space.vmas[i];
+    for (uint32_t i = 0; s->shared && i < guest_space.count; i++) {
+        const struct vma *v = &guest_space.vmas[i];
         for (uint64_t page = v->start; shared_writable(v) && page < v->end;
              page += PAGE_SIZE, old += PAGE_SIZE)
             if (!safe_copy(&byte, (void *)page, 1))
@@ -146,7 +146,7 @@ static void drop(int pid)
 
 static void find_writes(struct snapshot *s)
 {
-    if (s->pid < 0 || pagediff_changed(&engine.space, compare, s))
+    if (s->pid < 0 || pagediff_changed(&guest_space, compare, s))
         event_note("what a call without a row wrote could not be found: replay may differ");
     compare_shared(s);
 }

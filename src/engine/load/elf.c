@@ -8,9 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/load/change.h"
+#include "engine/event/event.h"
+#include "engine/guest/access.h"
 #include "engine/load/slots.h"
-#include "engine/load/space.h"
+#include "engine/memory/change.h"
+#include "engine/memory/space.h"
 
 enum { PROGRAMS_SIZE_MAX = 65536, ALIGN_MAX = 1 << 30 };
 

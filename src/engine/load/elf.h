@@ -7,7 +7,8 @@
 
 #include <elf.h>
 
-#include "engine/core/engine.h"
+#include "engine/guest/engine.h"
+#include "engine/memory/space.h"
 
 struct elf_image {
     Elf64_Ehdr header;

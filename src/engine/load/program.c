@@ -19,9 +19,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "engine/core/raw.h"
-#include "engine/load/files.h"
+#include "engine/cpu/registers.h"
+#include "engine/host/raw.h"
 #include "engine/load/stack.h"
+#include "engine/memory/capture.h"
 
 #ifndef AT_EXECVE_CHECK
 #define AT_EXECVE_CHECK 0x10000

@@ -5,8 +5,9 @@
 #ifndef CLIO_ENGINE_LOAD_PROGRAM_H
 #define CLIO_ENGINE_LOAD_PROGRAM_H
 
-#include "engine/core/engine.h"
+#include "engine/guest/engine.h"
 #include "engine/load/elf.h"
+#include "engine/memory/space.h"
 
 enum { PROGRAM_SCRIPTS_MAX = 5 }; /* nested #! interpreters, as the kernel */
 

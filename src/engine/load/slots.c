@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "engine/load/elf.h"
-#include "engine/load/space.h"
+#include "engine/memory/space.h"
 
 enum { SLOT_ALIGN = 0x10000 };
 #define SLOT_SPAN_MAX  0x10000000ull /* larger files would crowd out the others */

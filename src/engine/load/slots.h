@@ -1,11 +1,12 @@
 /*
  * slots.h: every ELF file has an address of its own, derived from its identity, so that a library lies at the
- * same place in every process and run and its translation can be kept. See the address map in core/engine.h.
+ * same place in every process and run and its translation can be kept. See the address map in guest/layout.h.
  */
 #ifndef CLIO_ENGINE_LOAD_SLOTS_H
 #define CLIO_ENGINE_LOAD_SLOTS_H
 
-#include "engine/core/engine.h"
+#include "engine/guest/engine.h"
+#include "engine/memory/space.h"
 
 /* What decides where an ELF file may lie. */
 struct slot_need {

@@ -10,8 +10,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "engine/load/change.h"
-#include "engine/load/space.h"
+#include "engine/event/event.h"
+#include "engine/guest/access.h"
+#include "engine/memory/change.h"
+#include "engine/memory/space.h"
 
 #ifndef AT_MINSIGSTKSZ
 #define AT_MINSIGSTKSZ 51

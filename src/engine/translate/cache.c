@@ -6,7 +6,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/core/engine.h"
+#include "engine/cpu/registers.h"
+#include "engine/guest/engine.h"
+#include "engine/guest/layout.h"
+#include "engine/guest/task.h"
 #include "engine/translate/instrument.h"
 #include "engine/translate/share.h"
 #include "engine/translate/translate.h"
@@ -212,7 +215,7 @@ void cache_emit_counted(struct cache *cache, struct code *c, struct block *b)
         emit8(c, 1);
         emit_jcc(c, 8, stub); /* js */
     } else {
-        /* The phases of this sequence are known to host signals: spend_in_sequence in core/hostsig.c. */
+        /* The phases of this sequence are known to host signals: spend_in_sequence in task/hostsig.c. */
         emit_store_slot(c, TASK_SPILL_RCX, GPR_RCX); /*  0 */
         emit_load_slot(c, GPR_RCX, TASK_BUDGET);     /*  9 */
         emit_lea_add(c, GPR_RCX, -1);                /* 18 */

@@ -19,7 +19,7 @@
  * The indirect table (INDIRECT_TABLE, indexed by the low 16 bits of the guest pc; each process's own) holds
  * the indirect entry of some block with that index, or the miss routine; the entry itself verifies, so a
  * colliding slot is only slow. Behind it is a second table with another index and the whole pc in each entry
- * (stub_miss in core/entry.S).
+ * (stub_miss in task/entry.S).
  *
  * Sharing. The registry says which file's content a range of slots stands for; a process that maps anything
  * else there stops sharing. Writers hold the lock; a killed writer leaves nothing but unreachable code,
@@ -162,7 +162,7 @@ struct cache_active { /* guest ranges whose code is the shared cache's, in this 
         uint16_t world;
     } range[CACHE_ACTIVE_MAX];
 };
-extern struct cache_active cache_active; /* fast/lookup.c */
+extern struct cache_active cache_active; /* lookup_fast.c */
 
 void cache_init(bool share);
 struct cache_where {

@@ -5,7 +5,9 @@
 #include <sys/mman.h>
 
 #include "base/error.h"
-#include "engine/core/engine.h"
+#include "engine/guest/access.h"
+#include "engine/guest/engine.h"
+#include "engine/memory/space.h"
 
 static ZydisDecoder decoder;
 
@@ -17,11 +19,11 @@ void decode_init(void)
 
 uint64_t decode_room(uint64_t pc)
 {
-    const struct vma *v = space_find(&engine.space, pc);
+    const struct vma *v = space_find(&guest_space, pc);
     if (!v || !(v->prot & PROT_EXEC))
         return 0;
     uint64_t end = v->end;
-    const struct vma *last = engine.space.vmas + engine.space.count;
+    const struct vma *last = guest_space.vmas + guest_space.count;
     while (v + 1 < last && v[1].start == end && (v[1].prot & PROT_EXEC) && end - pc < 2 * PAGE_SIZE)
         end = (++v)->end;
     return end - pc;

@@ -2,7 +2,7 @@
  * emit.h: appends machine code at a pointer.
  *
  * Every function writes exactly the instruction its name says. gs slots are addressed as gs:[disp32] with the
- * TASK_ offsets of core/task.h; none of these touches the flags unless its name is an arithmetic instruction.
+ * TASK_ offsets of guest/task.h; none of these touches the flags unless its name is an arithmetic instruction.
  */
 #ifndef CLIO_TRANSLATE_EMIT_H
 #define CLIO_TRANSLATE_EMIT_H

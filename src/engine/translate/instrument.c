@@ -15,10 +15,12 @@
 
 #include "base/error.h"
 #include "chronicle/log.h"
-#include "engine/core/dispatch.h"
-#include "engine/core/engine.h"
-#include "engine/core/stop.h"
-#include "engine/core/xsave.h"
+#include "engine/cpu/registers.h"
+#include "engine/cpu/xsave.h"
+#include "engine/guest/engine.h"
+#include "engine/guest/task.h"
+#include "engine/run/stop.h"
+#include "engine/task/dispatch.h"
 #include "engine/translate/decode.h"
 #include "engine/translate/translate.h"
 

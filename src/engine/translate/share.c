@@ -16,9 +16,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/core/engine.h"
-#include "engine/core/raw.h"
-#include "engine/kernel/hostfd.h"
+#include "engine/guest/engine.h"
+#include "engine/host/hostfd.h"
+#include "engine/host/raw.h"
+#include "engine/memory/space.h"
 #include "engine/translate/cache.h"
 
 static bool available;

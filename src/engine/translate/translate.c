@@ -19,10 +19,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/core/engine.h"
+#include "engine/cpu/registers.h"
+#include "engine/guest/engine.h"
+#include "engine/guest/task.h"
+#include "engine/memory/space.h"
+#include "engine/memory/watch.h"
 #include "engine/translate/decode.h"
 #include "engine/translate/instrument.h"
-#include "engine/translate/watch.h"
 
 struct translate_options translate_options;
 
@@ -31,7 +34,7 @@ struct translate_options translate_options;
 static uint32_t translate_limit(uint64_t pc)
 {
     if (translate_options.instrument) { /* code that may change under us is logged by the instruction */
-        const struct vma *v = space_find(&engine.space, pc);
+        const struct vma *v = space_find(&guest_space, pc);
         if (v && (v->prot & PROT_WRITE))
             return 1;
     }

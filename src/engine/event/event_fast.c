@@ -1,0 +1,328 @@
+/*
+ * event.c: events into the ring. FAST: see Makefile.
+ *
+ * Order of stores: DATA and MAP records, then the EV_ record, then head with release. A piece of data too
+ * large for the free room is published in parts; a reader ignores data that no event follows.
+ */
+#include "engine/event/event.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <time.h>
+
+#include "engine/guest/access.h"
+#include "engine/guest/layout.h"
+#include "engine/host/hostfd.h"
+#include "engine/host/raw.h"
+#include "protocol/store.h"
+
+enum { INLINE_MAX = 512, ENOUGH = 64 };
+
+static uint8_t *ring_data(void)
+{
+    return (uint8_t *)engine.ring + RING_HEADER_SIZE;
+}
+
+uint32_t regs_hash(const struct trace_regs *regs, uint64_t pc)
+{
+    const uint64_t k = 0x9e3779b97f4a7c15ull;
+    uint64_t lane[4] = {pc, regs->fs_base, 1, 2};
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 4; j++) {
+            lane[j] = (lane[j] ^ regs->gpr[i + j]) * k;
+            lane[j] ^= lane[j] >> 29;
+        }
+    uint64_t h = (lane[0] + 3 * lane[1]) * k;
+    h ^= h >> 32;
+    h = (h + lane[2] + 5 * lane[3]) * k;
+    return (uint32_t)(h >> 32);
+}
+
+static inline __attribute__((always_inline)) void add(struct effects *e, uint64_t addr, uint64_t len,
+                                                      uint32_t flags)
+{
+    struct trace_effect *last = e->v + e->count - 1;
+    if (!len)
+        return;
+    if (e->count && last->addr + last->len == addr && last->flags == flags && last->len + len <= UINT32_MAX) {
+        last->len += (uint32_t)len;
+        return;
+    }
+    for (; len; e->count++) {
+        if (e->count == e->capacity)
+            effects_grow(e);
+        uint32_t n = len > (1u << 30) ? 1u << 30 : (uint32_t)len;
+        e->v[e->count] = (struct trace_effect){addr, n, flags};
+        addr += n;
+        len -= n;
+    }
+}
+
+void effect_add(struct task *t, uint64_t addr, uint64_t len)
+{
+    add(&t->effects, addr, len, 0);
+}
+
+void effect_add_file(struct task *t, uint64_t addr, uint64_t end)
+{
+    for (uint64_t next; addr < end; addr = next) {
+        char byte;
+        next = PAGE_DOWN(addr) + PAGE_SIZE < end ? PAGE_DOWN(addr) + PAGE_SIZE : end;
+        if (!safe_copy(&byte, (const void *)addr, 1))
+            add(&t->effects, addr, next - addr, EFF_FILE);
+    }
+}
+
+/* Memory from the kernel, not malloc: this may run with the guest's fs. */
+void effects_grow(struct effects *e)
+{
+    uint32_t capacity = e->capacity ? 2 * e->capacity : 256;
+    uint64_t size = capacity * sizeof *e->v;
+    int64_t p = e->capacity ? raw6(SYS_mremap, (uint64_t)e->v, e->capacity * sizeof *e->v, size, 1, 0, 0)
+                            : raw6(SYS_mmap, 0, size, 3, 0x22, (uint64_t)-1, 0);
+    if (p < 0)
+        __builtin_trap();
+    e->v = (struct trace_effect *)p;
+    e->capacity = capacity;
+}
+
+/* ---- maps ---- */
+
+struct trace_map *event_map_room(struct task *t, uint32_t size)
+{
+    uint32_t needed = t->maps_used + size;
+    if (needed > t->maps_capacity) {
+        uint32_t capacity = (uint32_t)PAGE_UP(2 * needed);
+        int64_t p = t->maps_capacity
+                        ? raw6(SYS_mremap, (uint64_t)t->maps, t->maps_capacity, capacity, 1, 0, 0)
+                        : raw6(SYS_mmap, 0, capacity, 3, 0x22, (uint64_t)-1, 0);
+        if (p < 0)
+            __builtin_trap();
+        t->maps = (uint8_t *)p;
+        t->maps_capacity = capacity;
+    }
+    struct trace_map *m = (struct trace_map *)(t->maps + t->maps_used);
+    zero_bytes(m, size);
+    t->maps_used += size;
+    t->maps_count++;
+    return m;
+}
+
+void event_resize(struct task *t, uint16_t object, uint64_t size)
+{
+    struct trace_map *m = event_map_room(t, sizeof *m);
+    m->rec = (struct trace_record){sizeof *m, REC_MAP, object};
+    m->op = MAP_OP_RESIZE;
+    m->aux = size;
+}
+
+/* ---- room ---- */
+
+static void wake_store(void)
+{
+    struct store_request request = {.op = STORE_WAKE, .space = engine.space_number};
+    raw6(SYS_sendto, (uint64_t)hostfd(engine.store), (uint64_t)&request, sizeof request,
+         0x4040 /* DONTWAIT NOSIGNAL */, 0, 0);
+}
+
+/* The recording is over: dies without touching anything more. */
+static _Noreturn void stop_here(void)
+{
+    for (;;)
+        raw2(SYS_kill, raw0(SYS_getpid), 9);
+}
+
+static void wait_for_room(uint64_t needed)
+{
+    struct ring_header *r = engine.ring;
+    const struct timespec half_second = {0, 500000000};
+    for (;;) {
+        __atomic_store_n(&r->producer_waits, 1, __ATOMIC_SEQ_CST);
+        uint64_t tail = __atomic_load_n(&r->tail, __ATOMIC_SEQ_CST);
+        if (r->capacity - (r->head - tail) >= needed)
+            break;
+        if (__atomic_load_n(&engine.control->stop, __ATOMIC_RELAXED))
+            stop_here();
+        wake_store();
+        raw4(SYS_futex, &r->producer_waits, FUTEX_WAIT, 1, &half_second);
+    }
+    __atomic_store_n(&r->producer_waits, 0, __ATOMIC_RELAXED);
+}
+
+/* Room for a record of `size` bytes that does not wrap, at unpublished position *at (beyond head). */
+static uint8_t *ring_reserve(uint64_t *at, uint32_t size)
+{
+    struct ring_header *r = engine.ring;
+    uint64_t offset = *at & (r->capacity - 1);
+    uint64_t pad = offset + size > r->capacity ? r->capacity - offset : 0;
+    uint64_t needed = *at + pad + size - __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE);
+    if (needed > r->capacity) {
+        /* what is before this record must be visible, or the store could never make room */
+        __atomic_store_n(&r->head, *at, __ATOMIC_RELEASE);
+        wait_for_room(pad + size);
+    }
+    if (pad) {
+        struct trace_record *filler = (struct trace_record *)(ring_data() + offset);
+        *filler = (struct trace_record){(uint32_t)pad, REC_PAD, 0};
+        *at += pad;
+        offset = 0;
+    }
+    *at += size;
+    return ring_data() + offset;
+}
+
+static void ring_publish(uint64_t at)
+{
+    struct ring_header *r = engine.ring;
+    uint64_t before = r->head;
+    __atomic_store_n(&r->head, at, __ATOMIC_SEQ_CST);
+    uint64_t half = r->capacity / 2;
+    if (before / half != at / half && __atomic_load_n(&engine.control->store_sleeps, __ATOMIC_RELAXED))
+        wake_store();
+    if (__atomic_load_n(&engine.control->stop, __ATOMIC_RELAXED))
+        stop_here();
+}
+
+/* ---- publishing ---- */
+
+/* Streams effects' bytes into REC_DATA records. */
+static void put_data(struct task *t, uint64_t *at, uint64_t total)
+{
+    struct effects *e = &t->effects;
+    uint32_t i = 0;
+    uint64_t done = 0; /* of effect i */
+    while (total) {
+        uint32_t n = total > RING_RECORD_MAX - 8 ? RING_RECORD_MAX - 8 : (uint32_t)total;
+        uint32_t padded = (n + 7u) & ~7u;
+        uint8_t *p = ring_reserve(at, padded + 8);
+        *(struct trace_record *)p = (struct trace_record){padded + 8, REC_DATA, (uint16_t)(padded - n)};
+        p += 8;
+        total -= n;
+        while (n) {
+            uint64_t left = e->v[i].len - done;
+            uint32_t piece = left < n ? (uint32_t)left : n;
+            size_t missed = safe_copy(p, (const void *)(e->v[i].addr + done), piece);
+            if (missed)
+                zero_bytes(p + piece - missed, missed);
+            p += piece;
+            n -= piece;
+            done += piece;
+            if (done == e->v[i].len) {
+                i++;
+                done = 0;
+            }
+        }
+    }
+}
+
+static void put_inline(struct task *t, uint8_t *p, uint32_t padded)
+{
+    uint8_t *end = p + padded;
+    for (uint32_t i = 0; i < t->effects.count; i++) {
+        const struct trace_effect *e = &t->effects.v[i];
+        if (safe_copy(p, (const void *)e->addr, e->len))
+            zero_bytes(p, e->len);
+        p += e->len;
+    }
+    zero_bytes(p, (size_t)(end - p));
+}
+
+static void put_maps(struct task *t, uint64_t *at)
+{
+    for (uint32_t done = 0; done < t->maps_used;) {
+        const struct trace_record *m = (const struct trace_record *)(t->maps + done);
+        copy_bytes(ring_reserve(at, m->size), m, m->size);
+        done += m->size;
+    }
+}
+
+void (*event_before_publish)(struct task *t);
+
+void event_publish(struct task *t, const struct event_head *head)
+{
+    if (event_before_publish)
+        event_before_publish(t);
+    struct effects *e = &t->effects;
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < e->count; i++)
+        total += e->v[i].len;
+    uint64_t at = engine.ring->head;
+    put_maps(t, &at);
+    bool inlined = total <= INLINE_MAX;
+    uint32_t tail = inlined ? ((uint32_t)total + 7) & ~7u : 0;
+    if (!inlined)
+        put_data(t, &at, total);
+    uint32_t list = e->count * (uint32_t)sizeof(struct trace_effect);
+    uint32_t size = (uint32_t)sizeof(struct trace_event) + head->own_size + list + tail;
+    if (size > RING_RECORD_MAX)
+        __builtin_trap(); /* effects_limit keeps lists below this */
+    uint8_t *p = ring_reserve(&at, size);
+    *(struct trace_event *)p = (struct trace_event){
+        .rec = {size, head->kind,
+                (uint16_t)(head->flags | (inlined && total ? EVF_INLINE : 0) |
+                           t->maps_count << EVF_NMAPS_SHIFT)},
+        .seq = __atomic_fetch_add(&engine.control->seq, 1, __ATOMIC_RELAXED),
+        .ticks = task_ticks(t),
+        .pc = head->pc,
+        .result = head->result,
+        .hash = head->hash,
+        .nr = head->nr,
+        .neffects = (uint16_t)e->count,
+    };
+    p += sizeof(struct trace_event);
+    copy_bytes(p, head->own, head->own_size);
+    p += head->own_size;
+    copy_bytes(p, e->v, list);
+    if (tail)
+        put_inline(t, p + list, tail);
+    engine.ring->events++;
+    ring_publish(at);
+    e->count = 0;
+    t->maps_used = t->maps_count = 0;
+    task_reset_ticks(t);
+}
+
+void event_entered(struct task *t, const struct sys_call *c, uint64_t pc, uint32_t hash)
+{
+    struct ring_call *call = &engine.ring->call;
+    call->nr = c->nr;
+    call->pc = pc;
+    call->ticks = task_ticks(t);
+    for (int i = 0; i < 6; i++)
+        call->args[i] = c->args[i];
+    call->hash = hash;
+    __atomic_store_n(&call->active, 1, __ATOMIC_RELEASE);
+}
+
+void event_returned(void)
+{
+    __atomic_store_n(&engine.ring->call.active, 0, __ATOMIC_RELEASE);
+}
+
+void event_record(const struct trace_record *record)
+{
+    uint64_t at = engine.ring->head;
+    copy_bytes(ring_reserve(&at, record->size), record, record->size);
+    ring_publish(at);
+}
+
+bool event_output_begin(void)
+{
+    enum { TRIES = 100 };
+    uint32_t *turn = &engine.control->output_turn, me = (uint32_t)engine.ring->pid;
+    for (int i = 0; i < TRIES; i++) {
+        uint32_t nobody = 0;
+        if (__atomic_compare_exchange_n(turn, &nobody, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return true;
+        if (i == TRIES / 2 && raw2(SYS_kill, nobody, 0) == -ESRCH)
+            __atomic_compare_exchange_n(turn, &nobody, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        raw0(SYS_sched_yield);
+    }
+    return false;
+}
+
+void event_output_end(bool taken)
+{
+    if (taken)
+        __atomic_store_n(&engine.control->output_turn, 0, __ATOMIC_RELEASE);
+}

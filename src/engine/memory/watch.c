@@ -1,0 +1,123 @@
+/* watch.c: see watch.h. */
+#include "engine/memory/watch.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/guest/engine.h"
+#include "engine/memory/objects.h"
+#include "engine/memory/space.h"
+#include "engine/translate/cache.h"
+
+/* A page made read-only because a store to it changes the code at `code`: itself, or another view of the same
+ * memory. */
+struct watched {
+    uint64_t page, code;
+};
+
+uint32_t watch_count;
+static struct watched *watched; /* unordered: few programs have any */
+static uint32_t capacity;
+
+static int64_t find(uint64_t page)
+{
+    for (uint32_t i = 0; i < watch_count; i++)
+        if (watched[i].page == page)
+            return i;
+    return -1;
+}
+
+static void watch_page(uint64_t page, uint64_t code)
+{
+    for (uint32_t i = 0; i < watch_count; i++)
+        if (watched[i].page == page && watched[i].code == code)
+            return;
+    if (watch_count == capacity) {
+        capacity = capacity ? 2 * capacity : 64;
+        watched = realloc(watched, capacity * sizeof *watched);
+        if (!watched)
+            die("out of memory for the list of watched pages");
+    }
+    if (mprotect((void *)page, PAGE_SIZE, PROT_READ))
+        BUG("cannot protect guest page 0x%lx", (unsigned long)page);
+    watched[watch_count++] = (struct watched){page, code};
+    LOG(xlate, "watching page %lx for code at %lx", (unsigned long)page, (unsigned long)code);
+}
+
+/* Writable views, elsewhere in this space, of the shared memory that the code page shows. */
+static void watch_views(const struct vma *code_vma, uint64_t code)
+{
+    uint64_t offset = code - code_vma->start + code_vma->offset;
+    for (uint32_t i = 0; i < guest_space.count; i++) {
+        const struct vma *v = &guest_space.vmas[i];
+        if (!v->shared || !v->object || v->object != code_vma->object || !(v->prot & PROT_WRITE) ||
+            offset < v->offset || offset - v->offset >= v->end - v->start)
+            continue;
+        watch_page(v->start + (offset - v->offset), code);
+    }
+}
+
+void watch_code(uint64_t start, uint64_t end)
+{
+    for (uint64_t page = PAGE_DOWN(start); page < end; page += PAGE_SIZE) {
+        const struct vma *v = space_find(&guest_space, page);
+        if (v && (v->prot & PROT_WRITE))
+            watch_page(page, page);
+        if (v && (v->shared || objects_differ(v)))
+            watch_views(v, page);
+    }
+}
+
+static void drop(uint32_t i)
+{
+    uint64_t page = watched[i].page;
+    watched[i] = watched[--watch_count];
+    const struct vma *v = space_find(&guest_space, page);
+    if (v && find(page) < 0)
+        mprotect((void *)page, PAGE_SIZE,
+                 (int)(v->prot & ~(uint32_t)PROT_EXEC)); /* fails where the mapping is going */
+}
+
+static void open_code(uint64_t code)
+{
+    for (uint32_t i = 0; i < watch_count;)
+        if (watched[i].code == code)
+            drop(i);
+        else
+            i++;
+    cache_invalidate_range(code, code + PAGE_SIZE);
+    LOG(xlate, "code page %lx is written", (unsigned long)code);
+}
+
+bool watch_fault(uint64_t addr)
+{
+    int64_t i = find(PAGE_DOWN(addr));
+    if (i < 0)
+        return false;
+    for (; i >= 0; i = find(PAGE_DOWN(addr)))
+        open_code(watched[i].code);
+    return true;
+}
+
+void watch_open(uint64_t start, uint64_t end)
+{
+    for (uint32_t i = 0; i < watch_count;)
+        if (watched[i].page >= PAGE_DOWN(start) && watched[i].page < end) {
+            open_code(watched[i].code);
+            i = 0;
+        } else {
+            i++;
+        }
+}
+
+void code_invalidate(uint64_t start, uint64_t end)
+{
+    for (uint32_t i = 0; i < watch_count;)
+        if (watched[i].code >= start && watched[i].code < end)
+            drop(i);
+        else
+            i++;
+    cache_invalidate_range(start, end);
+}
