@@ -30,6 +30,7 @@
 #include "engine/task/dispatch.h"
 #include "engine/task/hostsig.h"
 #include "engine/run/memcheck.h"
+#include "engine/run/record.h"
 #include "engine/run/replay.h"
 #include "engine/event/session.h"
 #include "engine/run/stop.h"
@@ -206,6 +207,7 @@ static _Noreturn void record(void)
 {
     struct task *t = task_init();
     engine.mode = ENGINE_RECORD;
+    run_client = &record_client;
     struct input in = read_input(args.input_fd);
     engine.trace_dir = hide(args.dir_fd);
     engine.store = hide(args.store_fd);
@@ -250,6 +252,7 @@ static _Noreturn void replay(bool follow)
         usage("clio-engine: --trace is missing");
     struct task *t = task_init();
     engine.mode = ENGINE_REPLAY;
+    run_client = &replay_client;
     struct replay_options options = {args.trace, args.space, map_shared(args.shared_fd), follow};
     if (args.log_fd >= 0)
         log_open(args.log_fd);

@@ -111,5 +111,8 @@ struct task {
     uint64_t temp_mask;
     uint64_t altstack[3]; /* sp, flags, size: stack_t */
 };
+
+/* Vector state as a program or a signal handler begins with it. */
+void task_initial_vectors(struct task *t);
 #endif
 #endif

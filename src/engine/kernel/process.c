@@ -23,12 +23,12 @@
 #include "engine/cpu/registers.h"
 #include "engine/event/event.h"
 #include "engine/event/session.h"
+#include "engine/host/disposition.h"
 #include "engine/host/hostfd.h"
 #include "engine/host/raw.h"
 #include "engine/kernel/memory.h"
 #include "engine/kernel/pagediff.h"
 #include "engine/memory/space.h"
-#include "engine/task/hostsig.h"
 #include "engine/translate/cache.h"
 
 struct changed_range {
@@ -224,7 +224,7 @@ static int64_t fork_within_limits(struct task *t, struct sys_call *c, const stru
             vfork_pipe = hostfd_keep(pair[1]);
         }
         become_child(t, f, number, parent_event, parent);
-        hostsig_set_mask(t->blocked);
+        disposition_mask(t->blocked);
         published = true;
         return 0;
     }

@@ -18,10 +18,9 @@
 #include "engine/cpu/registers.h"
 #include "engine/event/event.h"
 #include "engine/guest/access.h"
+#include "engine/host/disposition.h"
 #include "engine/host/raw.h"
 #include "engine/kernel/process.h"
-#include "engine/task/hostsig.h"
-#include "engine/task/task_init.h"
 
 enum { SIGNALS = 64, REDZONE = 128, XSTATE_SIZE = 512 + 64 + 256, XSTATE_FEATURES = 7 };
 enum { MAGIC1 = 0x46505853, MAGIC2 = 0x46505845 };
@@ -81,11 +80,11 @@ static void install(int signo)
 {
     const struct action *a = &actions[signo];
     if (a->handler == 1)
-        hostsig_ignore(signo);
+        disposition_ignore(signo);
     else if (a->handler == 0 && !dies_by_default(signo))
-        hostsig_set_default(signo);
+        disposition_default(signo);
     else
-        hostsig_catch(signo, a->handler == 0 || (a->flags & SA_RESTART), a->flags);
+        disposition_catch(signo, a->handler == 0 || (a->flags & SA_RESTART), a->flags);
 }
 
 /* ---- calls ---- */
@@ -120,7 +119,7 @@ static void set_blocked(struct task *t, uint64_t blocked)
     if (engine.mode != ENGINE_RECORD ||
         t->pending) /* with one queued, the kernel blocks all until it is delivered */
         return;
-    hostsig_set_mask(t->blocked);
+    disposition_mask(t->blocked);
     while (t->held && !t->pending) { /* came while another one was queued; see on_async */
         int signo = __builtin_ctzll(t->held) + 1;
         t->held &= t->held - 1;
@@ -498,7 +497,7 @@ void signals_begin(struct task *t)
         actions[signo] = (struct action){.handler = a.handler == 1};
         install(signo);
     }
-    hostsig_set_mask(t->blocked);
+    disposition_mask(t->blocked);
 }
 
 void signals_exec(struct task *t)

@@ -9,7 +9,6 @@
 #include "engine/guest/engine.h"
 #include "engine/memory/objects.h"
 #include "engine/memory/space.h"
-#include "engine/translate/cache.h"
 
 /* A page made read-only because a store to it changes the code at `code`: itself, or another view of the same
  * memory. */
@@ -17,6 +16,7 @@ struct watched {
     uint64_t page, code;
 };
 
+struct watch_hooks watch_hooks;
 uint32_t watch_count;
 static struct watched *watched; /* unordered: few programs have any */
 static uint32_t capacity;
@@ -87,7 +87,7 @@ static void open_code(uint64_t code)
             drop(i);
         else
             i++;
-    cache_invalidate_range(code, code + PAGE_SIZE);
+    watch_hooks.forget(code, code + PAGE_SIZE);
     LOG(xlate, "code page %lx is written", (unsigned long)code);
 }
 
@@ -119,5 +119,10 @@ void code_invalidate(uint64_t start, uint64_t end)
             drop(i);
         else
             i++;
-    cache_invalidate_range(start, end);
+    watch_hooks.forget(start, end);
+}
+
+void code_mapped(const struct vma *v)
+{
+    watch_hooks.mapped(v);
 }

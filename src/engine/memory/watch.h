@@ -13,6 +13,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct vma;
+
+/* What the translator does; set by it before the first mapping. */
+extern struct watch_hooks {
+    void (*forget)(uint64_t start, uint64_t end); /* code of [start, end) may not be run any more */
+    void (*mapped)(const struct vma *v);          /* executable memory appeared */
+} watch_hooks;
+
 extern uint32_t watch_count; /* pages watched */
 
 /* Guest code [start, end) was translated. */

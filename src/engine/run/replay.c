@@ -45,7 +45,7 @@ static bool have_next;
 static uint32_t unborn; /* no event is to come, but this child's fork was under way when the space was cut */
 static uint64_t done;   /* number of the last event replayed */
 
-uint64_t replay_event_number(void)
+static uint64_t last_event(void)
 {
     return done;
 }
@@ -437,7 +437,7 @@ static void go_on(struct task *t)
     take_exit_signals(t);
 }
 
-void replay_preempt(struct task *t)
+static void replay_preempt(struct task *t)
 {
     if (stop_reached(t, have_next && is_preempting(next.event) ? next.event->ticks : 0))
         return;
@@ -450,7 +450,7 @@ void replay_preempt(struct task *t)
     take_exit_signals(t);
 }
 
-void replay_fault(struct task *t)
+static void replay_fault(struct task *t)
 {
     struct observed o = {EV_SIGNAL, t->regs.rip, task_ticks(t),   regs_hash(&t->regs, t->regs.rip),
                          0,         false,       t->fault.siginfo};
@@ -463,7 +463,7 @@ void replay_fault(struct task *t)
 
 /* ---- instructions and calls ---- */
 
-void replay_insn(struct task *t, const struct insn *in)
+static void replay_insn(struct task *t, const struct insn *in)
 {
     check(t, &(struct observed){EV_INSN, in->pc, task_ticks(t), regs_hash(&t->regs, in->pc), in->nondet, true,
                                 NULL});
@@ -609,7 +609,7 @@ static void replay_exec(struct task *t)
     start_space(t);
 }
 
-void replay_syscall(struct task *t)
+static void replay_syscall(struct task *t)
 {
     struct sys_call c;
     uint64_t pc = t->call_pc = t->exit_pc - 2;
@@ -663,6 +663,23 @@ void replay_syscall(struct task *t)
     }
     go_on(t);
 }
+
+/* ---- the client ---- */
+
+static void replay_failed(const char *text)
+{
+    replay_fail("%s", text);
+}
+
+const struct run_client replay_client = {
+    .syscall = replay_syscall,
+    .call = replay_syscall,
+    .insn = replay_insn,
+    .preempt = replay_preempt,
+    .fault = replay_fault,
+    .failed = replay_failed,
+    .events = last_event,
+};
 
 /* ---- begin ---- */
 

@@ -10,8 +10,8 @@
 #define CLIO_ENGINE_REPLAY_H
 
 #include "engine/guest/engine.h"
+#include "engine/task/dispatch.h"
 
-struct insn;
 struct replay_shared;
 
 struct replay_options {
@@ -24,13 +24,7 @@ struct replay_options {
 /* Opens the trace and puts the guest at the start of the space; ends the process when that cannot be. */
 void replay_begin(struct task *t, const struct replay_options *options);
 
-void replay_syscall(struct task *t);
-void replay_insn(struct task *t, const struct insn *in);
-void replay_preempt(struct task *t);
-void replay_fault(struct task *t);
-
-/* Number of the last event that was replayed. */
-uint64_t replay_event_number(void);
+extern const struct run_client replay_client;
 
 /* Reports a failure that is no divergence and ends this process's part of the replay. */
 _Noreturn void replay_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -87,7 +87,7 @@ static void build(int error, const char *what)
     replay_fail("%s", text);
 }
 
-void stop_flush_log(struct task *t)
+static void flush_log(struct task *t)
 {
     uint64_t *words = (uint64_t *)INSTRUMENT_LOG_LOW;
     uint64_t count = (t->log_pointer - INSTRUMENT_LOG_LOW) / 8;
@@ -96,7 +96,7 @@ void stop_flush_log(struct task *t)
         build(chron_build_log(chron.builder, words, count), "write the chronicle");
 }
 
-void stop_describe_block(const struct chron_block *block)
+static void describe_block(const struct chron_block *block)
 {
     if (chron.builder)
         build(chron_build_block(chron.builder, block), "write the chronicle");
@@ -139,9 +139,9 @@ static void send_entry(void)
     entry_words = 0;
 }
 
-void stop_log_range(struct task *t, uint32_t index, uint64_t address, uint64_t size)
+static void log_range(struct task *t, uint32_t index, uint64_t address, uint64_t size)
 {
-    stop_flush_log(t);
+    flush_log(t);
     put_word((uint64_t)LOG_RANGE << LOG_KIND_SHIFT | index);
     put_word(address);
     put_word(size);
@@ -168,6 +168,7 @@ static void begin(struct task *t, struct moment at)
     if (error)
         replay_fail("%s", chron_build_error(NULL));
     chron.active = true;
+    instrument_sink = (struct instrument_sink){flush_log, log_range, describe_block};
     instrument_begin(t);
     translate_options.instrument = true;
     cache_unshare("it is instrumented");
@@ -182,7 +183,7 @@ static void begin(struct task *t, struct moment at)
 static _Noreturn void finish(struct task *t)
 {
     const struct moment *from = &chron.interval.from, *to = &chron.interval.to;
-    stop_flush_log(t);
+    flush_log(t);
     if (chron_build_close(chron.builder, (const uint64_t[3]){from->event, from->tick, from->step},
                           (const uint64_t[3]){to->event, to->tick, to->step}))
         replay_fail("cannot finish %s: %s", chron.interval.out, chron_build_error(NULL));
@@ -297,7 +298,7 @@ void stop_event(struct task *t, const struct trace_item *item)
     const struct trace_event *e = item->event;
     if (!chron.active)
         return;
-    stop_flush_log(t);
+    flush_log(t);
     t->log_flags &= ~LOG_BLOCK_TICK;
     put_word((uint64_t)LOG_EVENT << LOG_KIND_SHIFT | item->number);
     put_word(e->pc);

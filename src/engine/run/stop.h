@@ -35,11 +35,6 @@ void stop_set_budget(struct task *t, uint64_t done, uint64_t next);
 bool stop_reached(struct task *t, uint64_t event_tick);
 /* An event is being replayed: its memory and mapping changes have been made. */
 void stop_event(struct task *t, const struct trace_item *item);
-/* The log buffer is full; a store of which only the host knows the extent; a block was translated. */
-void stop_flush_log(struct task *t);
-void stop_log_range(struct task *t, uint32_t index, uint64_t address, uint64_t size);
-struct chron_block;
-void stop_describe_block(const struct chron_block *block);
 /* The space's records end. */
 void stop_at_end(void);
 

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/event/event.h"
-#include "engine/run/replay.h"
+#include "engine/task/dispatch.h"
 #include "engine/translate/translate.h"
 
 static int report_fd = -1;
@@ -27,12 +27,10 @@ void crash_end(const char *text)
         dprintf(report_fd, "clio[%d]: %s\n", (int)getpid(), text);
     if (!ending) {
         ending = true;
-        if (engine.mode == ENGINE_REPLAY)
-            replay_fail("%s", text);
-        if (engine.ring)
-            event_end(END_INTERNAL, EXIT_ENVIRONMENT, text);
-        else if (!engine.space_number && report_fd < 0)
+        if (!engine.space_number && report_fd < 0)
             dprintf(2, "clio: %s\n", text); /* the guest has not begun */
+        if (run_client)
+            run_client->failed(text);
     }
     _exit(EXIT_ENVIRONMENT);
 }
@@ -68,7 +66,7 @@ void crash_host_fault(const siginfo_t *info, const ucontext_t *uc)
              "%#lx, event %lu",
              info->si_signo, info->si_code, info->si_addr, where, (unsigned long)pc,
              (unsigned long)(guest_pc ? guest_pc : t->regs.rip), (unsigned long)t->exit_pc,
-             (unsigned long)(engine.ring ? engine.ring->events : replay_event_number()));
+             (unsigned long)(run_client ? run_client->events() : 0));
     if (report_fd >= 0) {
         void *frames[32];
         dprintf(report_fd, "clio[%d]: %s; rax %llx rcx %llx rdx %llx rsp %llx\n", (int)getpid(), text,

@@ -1,6 +1,5 @@
 /*
- * dispatch.c: see dispatch.h. Record and replay part here: every exit that is an event goes to one or the
- * other.
+ * dispatch.c: see dispatch.h. Every exit that may be an event goes to the client, which records or replays.
  */
 #include "engine/task/dispatch.h"
 
@@ -12,31 +11,18 @@
 #include "base/log.h"
 #include "engine/cpu/registers.h"
 #include "engine/event/event.h"
+#include "engine/guest/access.h"
 #include "engine/guest/layout.h"
 #include "engine/host/raw.h"
-#include "engine/kernel/files.h"
-#include "engine/kernel/process.h"
-#include "engine/kernel/signals.h"
-#include "engine/kernel/table.h"
 #include "engine/memory/space.h"
 #include "engine/memory/watch.h"
-#include "engine/run/replay.h"
-#include "engine/task/nondet.h"
 #include "engine/translate/decode.h"
 #include "engine/translate/instrument.h"
 #include "engine/translate/translate.h"
 
+const struct run_client *run_client;
+
 /* ---- faults ---- */
-
-static void perform_and_record(struct task *t);
-
-static void deliver_fault(struct task *t)
-{
-    if (engine.mode == ENGINE_REPLAY)
-        replay_fault(t);
-    else
-        signals_deliver_fault(t);
-}
 
 /* The first byte of an instruction at pc that cannot be fetched. */
 static uint64_t fetch_fault_address(uint64_t pc)
@@ -75,10 +61,7 @@ static bool perform_vsyscall(struct task *t, uint64_t pc)
     t->regs.gpr[GPR_RSP] += 8;
     t->regs.gpr[GPR_RAX] = nr;
     t->exit_pc = t->regs.rip = caller;
-    if (engine.mode == ENGINE_REPLAY)
-        replay_syscall(t);
-    else
-        perform_and_record(t);
+    run_client->call(t);
     return true;
 }
 
@@ -107,7 +90,7 @@ static void raise_fetch_fault(struct task *t, uint64_t pc)
         t->fault.error = t->fault.cr2 = 0;
     }
     t->regs.rip = pc;
-    deliver_fault(t);
+    run_client->fault(t);
 }
 
 void dispatch_resume(struct task *t)
@@ -141,7 +124,7 @@ void exit_fault(struct task *t)
     }
     if (translate_options.instrument)
         instrument_fault(t);
-    deliver_fault(t);
+    run_client->fault(t);
     dispatch_resume(t);
 }
 
@@ -187,12 +170,7 @@ void exit_miss(struct task *t)
 void exit_preempt(struct task *t)
 {
     t->regs.rip = cache_block_by_number((uint32_t)t->exit_site)->pc;
-    if (engine.mode == ENGINE_REPLAY)
-        replay_preempt(t);
-    else if (t->pending)
-        signals_deliver_queued(t, 0);
-    else
-        BUG("the tick budget ran out at 0x%lx and no signal waits", (unsigned long)t->regs.rip);
+    run_client->preempt(t);
     dispatch_resume(t);
 }
 
@@ -207,131 +185,15 @@ void exit_insn(struct task *t)
     if (in.kind != INSN_NONDET)
         event_unsupported("instruction at %#lx: %s", (unsigned long)in.pc,
                           in.refused ? in.refused : "changed under us");
-    if (engine.mode == ENGINE_REPLAY)
-        replay_insn(t, &in);
-    else
-        nondet_record(t, &in);
+    run_client->insn(t, &in);
     dispatch_resume(t);
 }
 
 /* ---- system calls ---- */
 
-/*
- * Pages with watched code would make the kernel refuse to write there. Opens those that the call might write
- * to, as its arguments look: behind every address, as far as the largest count could reach; all of them for
- * vectors.
- */
-static void open_buffers(const struct sys_call *c)
-{
-    enum { STRUCT_MAX = 4096, ELEMENT_MAX = 64, COUNT_MAX = 1 << 20 };
-    uint64_t reach = STRUCT_MAX;
-    switch (c->nr) {
-    case SYS_readv:
-    case SYS_preadv:
-    case SYS_preadv2:
-    case SYS_recvmsg:
-    case SYS_recvmmsg:
-    case SYS_process_vm_readv:
-    case SYS_vmsplice:
-    case SYS_io_getevents:
-    case SYS_ioctl:
-        watch_open(0, GUEST_HIGH);
-        return;
-    }
-    for (int i = 0; i < 6; i++) {
-        uint64_t n = (uint32_t)c->args[i];
-        if (n < COUNT_MAX)
-            n *= ELEMENT_MAX;
-        if (n > reach && n <= INT32_MAX)
-            reach = n;
-    }
-    for (int i = 0; i < 6; i++)
-        if (c->args[i] >= GUEST_LOW && c->args[i] < GUEST_HIGH)
-            watch_open(c->args[i], c->args[i] + reach);
-}
-
-static int64_t perform(struct task *t, struct sys_call *c)
-{
-    const struct sys_row *row = c->nr < sys_table_count ? &sys_table[c->nr] : NULL;
-    if (row && (row->flags & SYS_TEMPMASK))
-        signals_note_temp_mask(t, c);
-    if (watch_count)
-        open_buffers(c);
-    if (row && (row->flags & SYS_BOTH))
-        return row->both(t, c);
-    return sys_record(t, c);
-}
-
-static void perform_and_record(struct task *t)
-{
-    struct sys_call c;
-    t->call_pc = t->exit_pc - 2;
-    syscall_from_regs(t, &c);
-    uint32_t hash = regs_hash(&t->regs, t->call_pc);
-    event_entered(t, &c, t->call_pc, hash);
-    const char *name = sys_name(c.nr);
-    LOG(syscall, "%s (%u) (%lx, %lx, %lx, %lx, %lx, %lx) at %lx", name ? name : "call", c.nr,
-        (unsigned long)c.args[0], (unsigned long)c.args[1], (unsigned long)c.args[2],
-        (unsigned long)c.args[3], (unsigned long)c.args[4], (unsigned long)c.args[5],
-        (unsigned long)t->call_pc);
-    bool turn = syscall_is_output(&c) && event_output_begin();
-    c.result = perform(t, &c);
-    LOG(syscall, "%s = %ld%s, %u effects", name ? name : "call", (long)c.result,
-        c.restart ? " (to be restarted)" : "", t->effects.count);
-    if (c.restart) {
-        event_output_end(turn);
-        t->temp_mask_set = false; /* it was never in force */
-        event_returned();
-        t->effects.count = t->maps_used = t->maps_count = 0;
-        t->regs.rip = t->call_pc;
-        signals_deliver_queued(t, EVF_ENTRY);
-        return;
-    }
-    t->returned_from_handler = c.nr == SYS_rt_sigreturn;
-    bool replaced = false;
-    if (process_published())
-        replaced = c.nr == SYS_execve || c.nr == SYS_execveat;
-    else
-        syscall_publish(t, &c, hash);
-    event_output_end(turn);
-    event_returned();
-    if (!replaced && c.nr != SYS_rt_sigreturn)
-        syscall_to_regs(t, c.result);
-    if (!t->pending)
-        t->temp_mask_set = false;
-}
-
-static void forget_stale_code(void)
-{
-    struct files_stale stale = files_stale;
-    files_stale = (struct files_stale){0, 0};
-    if (stale.end)
-        code_invalidate(stale.start, stale.end);
-}
-
-static void record_syscall(struct task *t)
-{
-    if (t->pending) {
-        t->regs.rip = t->exit_pc - 2;
-        signals_deliver_queued(t, EVF_ENTRY);
-    } else {
-        perform_and_record(t);
-    }
-}
-
 void exit_syscall(struct task *t)
 {
     t->regs.rip = t->exit_pc;
-    if (engine.mode == ENGINE_REPLAY) {
-        replay_syscall(t);
-    } else {
-        if (!t->called)
-            record_syscall(t);
-        t->called = false;
-        forget_stale_code();
-        if (t->pending && !(t->returned_from_handler && signals_queued_by_timer(t)))
-            signals_deliver_queued(t, EVF_EXIT);
-        t->returned_from_handler = false;
-    }
+    run_client->syscall(t);
     dispatch_resume(t);
 }

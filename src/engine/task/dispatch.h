@@ -4,15 +4,18 @@
 #ifndef CLIO_ENGINE_DISPATCH_H
 #define CLIO_ENGINE_DISPATCH_H
 
-#include "engine/guest/engine.h"
+#include <stdbool.h>
+#include <stdint.h>
 #include "engine/guest/task.h"
+
+struct task;
+struct insn;
+struct sys_call;
 
 void exit_link(struct task *t);
 void exit_preempt(struct task *t);
 void exit_insn(struct task *t);
 void exit_miss(struct task *t);
-void exit_log_full(struct task *t);
-void exit_log_store(struct task *t);
 void exit_syscall(struct task *t);
 void exit_fault(struct task *t);
 /* FAST. False: exit_syscall must go on. */
@@ -24,6 +27,22 @@ void syscall_to_regs(struct task *t, int64_t result);
 /* The call would write to the recording's stdout or stderr. FAST. */
 bool syscall_is_output(const struct sys_call *c);
 void syscall_publish(struct task *t, const struct sys_call *c, uint32_t hash);
+
+/*
+ * Who runs the guest: run/record.c or run/replay.c. Each function gets the task with its registers complete
+ * and leaves in regs.rip where the guest goes on; it does not return when the space ends.
+ */
+struct run_client {
+    void (*syscall)(struct task *t); /* at a system call instruction that ends at t->exit_pc, with the signals
+                                        around it */
+    void (*call)(struct task *t);    /* the call alone */
+    void (*insn)(struct task *t, const struct insn *in); /* a nondeterministic instruction */
+    void (*preempt)(struct task *t);                     /* the tick budget is spent */
+    void (*fault)(struct task *t);    /* t->fault was raised by the instruction at t->regs.rip */
+    void (*failed)(const char *text); /* the engine itself failed: reports it; the process ends afterwards */
+    uint64_t (*events)(void);         /* number of the last event, for reports */
+};
+extern const struct run_client *run_client;
 
 /* Sets task->resume to the translation of the guest's pc; a pc that cannot be executed raises the guest's
  * SIGSEGV. */

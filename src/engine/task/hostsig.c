@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "engine/task/crash.h"
 #include "engine/event/event.h"
+#include "engine/host/disposition.h"
 #include "engine/host/raw.h"
 #include "engine/translate/translate.h"
 #include "engine/memory/watch.h"
@@ -204,63 +205,14 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 
 /* ---- setting up ---- */
 
-struct kernel_action {
-    void (*handler)(int, siginfo_t *, void *);
-    uint64_t flags;
-    void (*restorer)(void);
-    uint64_t mask;
-};
-
-__asm__(".text\n.type hostsig_restorer,@function\nhostsig_restorer: movl $15, %eax\nsyscall\n");
-extern void hostsig_restorer(void);
-
-static void set_action(int signo, void (*handler)(int, siginfo_t *, void *), uint64_t flags)
-{
-    struct kernel_action a = {handler, flags | SA_SIGINFO | SA_ONSTACK | 0x04000000 /* SA_RESTORER */,
-                              hostsig_restorer, ~0ull};
-    raw4(SYS_rt_sigaction, signo, &a, 0, 8);
-}
-
-void hostsig_catch(int signo, bool restart, uint64_t other_flags)
-{
-    set_action(signo, on_signal, (restart ? SA_RESTART : 0) | (other_flags & (SA_NOCLDSTOP | SA_NOCLDWAIT)));
-}
-
-static bool is_sync(int signo)
-{
-    return SYNC_SIGNALS >> (signo - 1) & 1;
-}
-
-void hostsig_set_default(int signo)
-{
-    if (is_sync(signo))
-        set_action(signo, on_signal, SA_RESTART);
-    else
-        raw4(SYS_rt_sigaction, signo, (&(struct kernel_action){0}), 0, 8);
-}
-
-void hostsig_ignore(int signo)
-{
-    if (is_sync(signo))
-        set_action(signo, on_signal, SA_RESTART);
-    else
-        raw4(SYS_rt_sigaction, signo,
-             (&(struct kernel_action){.handler = (void (*)(int, siginfo_t *, void *))1}), 0, 8);
-}
-
-void hostsig_set_mask(uint64_t blocked)
-{
-    uint64_t mask = blocked & ~SYNC_SIGNALS;
-    raw4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
-}
-
 void hostsig_init(void)
 {
     void *stack = mmap(NULL, ALTSTACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     stack_t ss = {.ss_sp = stack, .ss_size = ALTSTACK_SIZE};
     if (stack == MAP_FAILED || sigaltstack(&ss, NULL))
         die("cannot set up a stack for signal handlers");
+    disposition_handler = on_signal;
     for (int signo = 1; signo <= 31; signo++)
-        if (is_sync(signo))
-            set_action(signo, on_signal, SA_RESTART);
+        if (SYNC_SIGNALS >> (signo - 1) & 1)
+            disposition_default(signo);
 }

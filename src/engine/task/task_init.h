@@ -6,7 +6,5 @@
 #include "engine/guest/task.h"
 
 struct task *task_init(void);
-/* Vector state as a program or a signal handler begins with it. */
-void task_initial_vectors(struct task *t);
 
 #endif

@@ -19,12 +19,12 @@
 #include "engine/cpu/xsave.h"
 #include "engine/guest/engine.h"
 #include "engine/guest/task.h"
-#include "engine/run/stop.h"
-#include "engine/task/dispatch.h"
 #include "engine/translate/decode.h"
 #include "engine/translate/translate.h"
 
 enum { BLOCK_WORDS_MAX = 1 + BLOCK_INSNS_MAX * 10 };
+
+struct instrument_sink instrument_sink;
 
 static uint64_t next_number; /* of blocks in the chronicle */
 
@@ -126,7 +126,7 @@ void instrument_describe(const struct block *b)
     uint16_t lengths[BLOCK_INSNS_MAX];
     for (uint32_t i = 0; i < b->ninsns; i++)
         lengths[i] = b->places[i].length;
-    stop_describe_block(&(struct chron_block){next_number++, b->pc, b->ninsns, lengths});
+    instrument_sink.describe(&(struct chron_block){next_number++, b->pc, b->ninsns, lengths});
 }
 
 /* ---- stores ---- */
@@ -369,7 +369,7 @@ void instrument_after(struct code *c, const struct write_site *site, uint32_t in
 
 void exit_log_full(struct task *t)
 {
-    stop_flush_log(t);
+    instrument_sink.flush(t);
     t->resume = (uint64_t)(uintptr_t)cache_block_by_number((uint32_t)t->exit_site)->entries[ENTRY_PLAIN];
 }
 
@@ -378,9 +378,9 @@ static void log_rep(struct task *t, uint32_t index, uint64_t address, uint64_t s
 {
     uint64_t end = t->regs.gpr[GPR_RDI];
     if (end < address) /* downwards: rdi stands one element below the lowest one stored */
-        stop_log_range(t, index, end + size, address - end);
+        instrument_sink.range(t, index, end + size, address - end);
     else
-        stop_log_range(t, index, address, end - address);
+        instrument_sink.range(t, index, address, end - address);
 }
 
 /* The 32 bytes of a vector register in the saved state; parts in their initial state are zero. */
@@ -409,7 +409,7 @@ static void log_masked(struct task *t, uint32_t index, uint64_t address, uint64_
         for (to = from; to < total && (mask[to + element - 1] & 0x80);)
             to += element;
         if (to > from)
-            stop_log_range(t, index, address + from, to - from);
+            instrument_sink.range(t, index, address + from, to - from);
     }
 }
 
@@ -431,7 +431,7 @@ void exit_log_store(struct task *t)
         log_rep(t, index, t->effective[0], t->effective[1]);
         break;
     case SITE_BELOW:
-        stop_log_range(t, index, t->effective[0] - t->effective[1], t->effective[1]);
+        instrument_sink.range(t, index, t->effective[0] - t->effective[1], t->effective[1]);
         break;
     case SITE_XSAVE:
         xsave_normalize(t, t->effective[0]);
@@ -440,7 +440,7 @@ void exit_log_store(struct task *t)
         log_masked(t, index, t->effective[0], t->effective[1]);
         break;
     default:
-        stop_log_range(t, index, t->effective[0], t->effective[1]);
+        instrument_sink.range(t, index, t->effective[0], t->effective[1]);
     }
     t->resume = t->exit_pc;
 }

@@ -36,6 +36,20 @@ struct write_site {
     uint64_t pc;   /* SITE_MASK */
 };
 
+/* Where the log goes. */
+struct chron_block;
+struct instrument_sink {
+    void (*flush)(struct task *t); /* takes all of the log and sets task->log_pointer back */
+    /* a store of which only the host knows the extent, by instruction `index` of the block logged last */
+    void (*range)(struct task *t, uint32_t index, uint64_t address, uint64_t size);
+    void (*describe)(const struct chron_block *block);
+};
+extern struct instrument_sink instrument_sink;
+
+/* Called by entry.S. */
+void exit_log_full(struct task *t);
+void exit_log_store(struct task *t);
+
 /* Maps the log. The translator must start afresh (cache_flush) with translate_options.instrument set. */
 void instrument_begin(struct task *t);
 

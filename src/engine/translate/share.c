@@ -163,7 +163,7 @@ static bool add_claim(const struct vma *v, uint16_t *world)
     return claim_of(v, world) == CLAIM_OURS;
 }
 
-void code_mapped(const struct vma *v)
+void share_mapped(const struct vma *v)
 {
     if (!cache_active.on || !(v->prot & PROT_EXEC) || v->start >= SLOTS_HIGH)
         return;

@@ -26,6 +26,7 @@
 #include "engine/memory/watch.h"
 #include "engine/translate/decode.h"
 #include "engine/translate/instrument.h"
+#include "engine/translate/share.h"
 
 struct translate_options translate_options;
 
@@ -56,6 +57,7 @@ struct xlate { /* one translation under way */
 
 void translate_init(void)
 {
+    watch_hooks = (struct watch_hooks){cache_invalidate_range, share_mapped};
     decode_init();
     cache_init(!translate_options.single_block && !translate_options.alone_high);
 }

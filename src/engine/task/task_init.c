@@ -1,4 +1,4 @@
-/* task.c: the task: where it lies, its registers' save area, and the proof that assembly knows its layout. */
+/* task_init.c: see task_init.h. */
 #include <asm/prctl.h>
 #include <cpuid.h>
 #include <stddef.h>
@@ -14,48 +14,8 @@
 #include "engine/task/task_init.h"
 #include "engine/translate/cache.h"
 
-#define AT(field, offset) _Static_assert(offsetof(struct task, field) == (offset), #field)
-AT(self, TASK_SELF);
-AT(budget, TASK_BUDGET);
-AT(spill_rcx, TASK_SPILL_RCX);
-AT(target, TASK_TARGET);
-AT(spill_rax, TASK_SPILL_RAX);
-AT(exit_pc, TASK_EXIT_PC);
-AT(exit_site, TASK_EXIT_SITE);
-AT(resume, TASK_RESUME);
-AT(host_rsp, TASK_HOST_RSP);
-AT(host_fs, TASK_HOST_FS);
-AT(log_pointer, TASK_LOG_POINTER);
-AT(pending, TASK_PENDING);
-AT(stub_link, TASK_STUB_LINK);
-AT(stub_preempt, TASK_STUB_PREEMPT);
-AT(stub_syscall, TASK_STUB_SYSCALL);
-AT(stub_insn, TASK_STUB_INSN);
-AT(stub_miss, TASK_STUB_MISS);
-AT(stub_log_full, TASK_STUB_LOG_FULL);
-AT(effective, TASK_EA);
-AT(tick_base, TASK_TICK_BASE);
-AT(xsave_mask, TASK_XSAVE_MASK);
-AT(log_spill, TASK_LOG_SPILL);
-AT(log_flags, TASK_LOG_FLAGS);
-AT(stub_log_store, TASK_STUB_LOG_STORE);
-AT(second, TASK_SECOND);
-AT(miss_flags, TASK_MISS_FLAGS);
-AT(miss_entry, TASK_MISS_ENTRY);
-AT(regs, TASK_REGS);
-AT(regs.rip, TASK_RIP);
-AT(regs.rflags, TASK_RFLAGS);
-AT(regs.fs_base, TASK_FS);
-AT(xsave, TASK_XSAVE);
-_Static_assert(offsetof(struct sys_call, nr) == CALL_NR && offsetof(struct sys_call, args) == CALL_ARGS &&
-                   offsetof(struct sys_call, result) == CALL_RESULT &&
-                   offsetof(struct sys_call, restart) == CALL_RESTART,
-               "struct sys_call as entry.S knows it");
-
 extern const char stub_link[], stub_preempt[], stub_syscall[], stub_insn[], stub_miss[], stub_log_full[],
     stub_log_store[];
-
-struct engine engine;
 
 #define TASK_ADDRESS 0x70100000ull
 
@@ -101,13 +61,4 @@ struct task *task_init(void)
     task_reset_ticks(t);
     engine.task = t;
     return t;
-}
-
-void task_initial_vectors(struct task *t)
-{
-    const uint16_t control = 0x37f;
-    const uint32_t mxcsr = 0x1f80;
-    memset(t->xsave, 0, 512 + 64);
-    memcpy(t->xsave, &control, 2);
-    memcpy(t->xsave + 24, &mxcsr, 4);
 }

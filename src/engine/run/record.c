@@ -1,0 +1,162 @@
+/* record.c: see record.h. The way of a call that needs no libc is in task/syscall_fast.c. */
+#include "engine/run/record.h"
+
+#include <sys/syscall.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/event/event.h"
+#include "engine/guest/layout.h"
+#include "engine/kernel/files.h"
+#include "engine/kernel/process.h"
+#include "engine/kernel/signals.h"
+#include "engine/kernel/table.h"
+#include "engine/memory/space.h"
+#include "engine/memory/watch.h"
+#include "engine/task/nondet.h"
+
+/* ---- system calls ---- */
+
+/*
+ * Pages with watched code would make the kernel refuse to write there. Opens those that the call might write
+ * to, as its arguments look: behind every address, as far as the largest count could reach; all of them for
+ * vectors.
+ */
+static void open_buffers(const struct sys_call *c)
+{
+    enum { STRUCT_MAX = 4096, ELEMENT_MAX = 64, COUNT_MAX = 1 << 20 };
+    uint64_t reach = STRUCT_MAX;
+    switch (c->nr) {
+    case SYS_readv:
+    case SYS_preadv:
+    case SYS_preadv2:
+    case SYS_recvmsg:
+    case SYS_recvmmsg:
+    case SYS_process_vm_readv:
+    case SYS_vmsplice:
+    case SYS_io_getevents:
+    case SYS_ioctl:
+        watch_open(0, GUEST_HIGH);
+        return;
+    }
+    for (int i = 0; i < 6; i++) {
+        uint64_t n = (uint32_t)c->args[i];
+        if (n < COUNT_MAX)
+            n *= ELEMENT_MAX;
+        if (n > reach && n <= INT32_MAX)
+            reach = n;
+    }
+    for (int i = 0; i < 6; i++)
+        if (c->args[i] >= GUEST_LOW && c->args[i] < GUEST_HIGH)
+            watch_open(c->args[i], c->args[i] + reach);
+}
+
+static int64_t perform(struct task *t, struct sys_call *c)
+{
+    const struct sys_row *row = c->nr < sys_table_count ? &sys_table[c->nr] : NULL;
+    if (row && (row->flags & SYS_TEMPMASK))
+        signals_note_temp_mask(t, c);
+    if (watch_count)
+        open_buffers(c);
+    if (row && (row->flags & SYS_BOTH))
+        return row->both(t, c);
+    return sys_record(t, c);
+}
+
+static void perform_and_record(struct task *t)
+{
+    struct sys_call c;
+    t->call_pc = t->exit_pc - 2;
+    syscall_from_regs(t, &c);
+    uint32_t hash = regs_hash(&t->regs, t->call_pc);
+    event_entered(t, &c, t->call_pc, hash);
+    const char *name = sys_name(c.nr);
+    LOG(syscall, "%s (%u) (%lx, %lx, %lx, %lx, %lx, %lx) at %lx", name ? name : "call", c.nr,
+        (unsigned long)c.args[0], (unsigned long)c.args[1], (unsigned long)c.args[2],
+        (unsigned long)c.args[3], (unsigned long)c.args[4], (unsigned long)c.args[5],
+        (unsigned long)t->call_pc);
+    bool turn = syscall_is_output(&c) && event_output_begin();
+    c.result = perform(t, &c);
+    LOG(syscall, "%s = %ld%s, %u effects", name ? name : "call", (long)c.result,
+        c.restart ? " (to be restarted)" : "", t->effects.count);
+    if (c.restart) {
+        event_output_end(turn);
+        t->temp_mask_set = false; /* it was never in force */
+        event_returned();
+        t->effects.count = t->maps_used = t->maps_count = 0;
+        t->regs.rip = t->call_pc;
+        signals_deliver_queued(t, EVF_ENTRY);
+        return;
+    }
+    t->returned_from_handler = c.nr == SYS_rt_sigreturn;
+    bool replaced = false;
+    if (process_published())
+        replaced = c.nr == SYS_execve || c.nr == SYS_execveat;
+    else
+        syscall_publish(t, &c, hash);
+    event_output_end(turn);
+    event_returned();
+    if (!replaced && c.nr != SYS_rt_sigreturn)
+        syscall_to_regs(t, c.result);
+    if (!t->pending)
+        t->temp_mask_set = false;
+}
+
+static void forget_stale_code(void)
+{
+    struct files_stale stale = files_stale;
+    files_stale = (struct files_stale){0, 0};
+    if (stale.end)
+        code_invalidate(stale.start, stale.end);
+}
+
+static void record_syscall(struct task *t)
+{
+    if (t->pending) {
+        t->regs.rip = t->exit_pc - 2;
+        signals_deliver_queued(t, EVF_ENTRY);
+    } else {
+        perform_and_record(t);
+    }
+}
+
+static void record_exit(struct task *t)
+{
+    if (!t->called)
+        record_syscall(t);
+    t->called = false;
+    forget_stale_code();
+    if (t->pending && !(t->returned_from_handler && signals_queued_by_timer(t)))
+        signals_deliver_queued(t, EVF_EXIT);
+    t->returned_from_handler = false;
+}
+
+/* ---- the client ---- */
+
+static void record_preempt(struct task *t)
+{
+    if (!t->pending)
+        BUG("the tick budget ran out at 0x%lx and no signal waits", (unsigned long)t->regs.rip);
+    signals_deliver_queued(t, 0);
+}
+
+static void record_failed(const char *text)
+{
+    if (engine.ring)
+        event_end(END_INTERNAL, EXIT_ENVIRONMENT, text);
+}
+
+static uint64_t record_events(void)
+{
+    return engine.ring ? engine.ring->events : 0;
+}
+
+const struct run_client record_client = {
+    .syscall = record_exit,
+    .call = perform_and_record,
+    .insn = nondet_record,
+    .preempt = record_preempt,
+    .fault = signals_deliver_fault,
+    .failed = record_failed,
+    .events = record_events,
+};
