@@ -11,12 +11,12 @@ UNIT_LIBS := -Wl,--as-needed -lcmocka -lzstd -ldw -lelf -ljansson -lsodium -lZyd
 
 $(UNIT_LIB): $(call obj,$(call src,base trace symbols chronicle))
 	@mkdir -p $(@D)
-	rm -f $@ && ar rcs $@ $^
+	@echo "  $@"; rm -f $@ && ar rcs $@ $^
 
 link_of = $(call obj,$(shell sed -n 's|^// LINK:||p' $(1)))
 define unit_rule
 $(TESTS)/unit/$(1): tests/unit/$(1).c $(call link_of,tests/unit/$(1).c) $(UNIT_LIB)
-	$$(CC) $$(CPPFLAGS_X) -MF $$@.d $$(CPPFLAGS) $$(CFLAGS_X) $$(CFLAGS) $$(LDFLAGS_X) -o $$@ $$< \
+	@echo "  $$@"; $$(CC) $$(CPPFLAGS_X) -MF $$@.d $$(CPPFLAGS) $$(CFLAGS_X) $$(CFLAGS) $$(LDFLAGS_X) -o $$@ $$< \
 		$$(filter %.o,$$^) $$(UNIT_LIB) $$(UNIT_LIBS)
 endef
 $(foreach t,$(notdir $(basename $(UNIT_SRC))),$(eval $(call unit_rule,$(t))))

@@ -10,15 +10,13 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/names.h"
 #include "base/syscall_names.h"
 #include "symbols/disassemble.h"
 #include "trace/moment.h"
 #include "trace/record.h"
 
 enum { TEXT = 600, LONGEST_INSTRUCTION = 15, PLACES = 1009 };
-
-static const char *const register_names[] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
-                                             "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
 
 struct symbols_map answer_map(const struct clio_module *m)
 {
@@ -163,16 +161,6 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, c
     va_end(args);
 }
 
-static const char *signal_name(int signo, char text[32])
-{
-    const char *name = sigabbrev_np(signo);
-    if (name)
-        snprintf(text, 32, "SIG%s", name);
-    else
-        snprintf(text, 32, "signal %d", signo);
-    return text;
-}
-
 static void add_call(char *text, const struct clio_write *w)
 {
     const char *name = syscall_name(w->event_nr);
@@ -192,22 +180,14 @@ static const char *event_text(const struct clio_write *w, char text[TEXT])
 {
     char name[32];
     text[0] = 0;
-    switch (w->event_kind) {
-    case EV_START:
-        add(text, TEXT, "the start of the program");
-        break;
-    case EV_SIGNAL:
-        add(text, TEXT, "the frame of signal %s", signal_name((int)w->result, name));
-        break;
-    case EV_SYSCALL:
-    case EV_FORK:
-    case EV_EXEC:
-    case EV_EXIT:
+    if (trace_kind_traits((uint16_t)w->event_kind) & KIND_CALL)
         add_call(text, w);
-        break;
-    default:
+    else if (w->event_kind == EV_START)
+        add(text, TEXT, "the start of the program");
+    else if (w->event_kind == EV_SIGNAL)
+        add(text, TEXT, "the frame of signal %s", signal_name((int)w->result, name));
+    else
         add(text, TEXT, "event of kind %s", clio_kind_name((uint16_t)w->event_kind) ?: "unknown");
-    }
     return text;
 }
 

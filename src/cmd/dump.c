@@ -16,12 +16,16 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/names.h"
 #include "base/syscall_names.h"
 #include "cmd/cmd.h"
 #include "cmd/trace_text.h"
 #include "trace/event_reader.h"
 #include "trace/moment.h"
 #include "trace/record.h"
+
+#define NAME(constant, number, name, ...) " " #name
+#define ALL_KINDS                         TRACE_EVENT_KINDS(NAME) TRACE_OTHER_KINDS(NAME)
 
 enum { KINDS_MAX = 32, SHOWN_BYTES = 24, FOLLOW_US = 20000 };
 
@@ -40,20 +44,6 @@ struct line { /* a record and where it belongs */
 };
 
 /* ---- names ---- */
-
-static const char *insn_name(uint16_t nr)
-{
-    static const char *const names[] = {"?",      "rdtsc",  "rdtscp", "rdpid",
-                                        "rdrand", "rdseed", "cpuid",  "xgetbv"};
-    return nr < sizeof names / sizeof *names ? names[nr] : "?";
-}
-
-static const char *map_op_name(uint8_t op)
-{
-    static const char *const names[] = {"?",    "anon",    "file",   "unmap", "protect",
-                                        "move", "discard", "resize", "check"};
-    return op < sizeof names / sizeof *names ? names[op] : "?";
-}
 
 static const char *call_name(uint16_t nr, char text[32])
 {
@@ -130,7 +120,7 @@ static void text_signal(const struct trace_item *p)
     siginfo_t info;
     char name[32];
     memcpy(&info, s->siginfo, sizeof info);
-    printf("%s code %d", signal_text((int)p->event->result, name), info.si_code);
+    printf("%s code %d", signal_name((int)p->event->result, name), info.si_code);
     if (flags & EVF_SYNC)
         printf(" address 0x%" PRIx64, (uint64_t)(uintptr_t)info.si_addr);
     printf("%s%s%s%s at 0x%" PRIx64, flags & EVF_ENTRY ? " before a call" : "",
@@ -140,59 +130,62 @@ static void text_signal(const struct trace_item *p)
         printf(", handler 0x%" PRIx64, s->regs.rip);
 }
 
-static void text_event(const struct line *l)
+static void text_start(const struct trace_item *p)
 {
-    struct trace_item p = split(l);
-    char name[32], result[48];
-    const struct trace_event *e = p.event;
-    printf("+%-8" PRIu64 " ", e->ticks);
-    switch (l->record->kind) {
-    case EV_START: {
-        const struct trace_ev_start *s = p.part;
-        printf("rip 0x%" PRIx64 " rsp 0x%" PRIx64 " brk 0x%" PRIx64, s->regs.rip, s->regs.gpr[4], s->brk);
-        break;
-    }
-    case EV_SIGNAL:
-        text_signal(&p);
-        break;
-    case EV_INSN: {
-        const struct trace_ev_insn *i = p.part;
-        printf("%s at 0x%" PRIx64 " gives rax 0x%" PRIx64 " rbx 0x%" PRIx64 " rcx 0x%" PRIx64
-               " rdx 0x%" PRIx64,
-               insn_name(e->nr), e->pc, i->rax, i->rbx, i->rcx, i->rdx);
-        break;
-    }
-    case EV_FORK:
-        printf("%s = %s, space %u, at 0x%" PRIx64, call_name(e->nr, name), result_text(e->result, result),
-               ((const struct trace_ev_fork *)p.part)->child_space, e->pc);
-        break;
-    case EV_EXEC:
-        printf("%s at 0x%" PRIx64 " becomes space %u", call_name(e->nr, name), e->pc,
-               ((const struct trace_ev_exec *)p.part)->next_space);
-        break;
-    case EV_EXIT:
-        printf("%s(%" PRId64 ") at 0x%" PRIx64, call_name(e->nr, name), e->result, e->pc);
-        break;
-    default:
-        printf("%s = %s at 0x%" PRIx64 "%s%s", call_name(e->nr, name), result_text(e->result, result), e->pc,
-               l->record->flags & EVF_OUTPUT ? " to stdout" : "",
-               l->record->flags & EVF_OUTERR ? " to stderr" : "");
-    }
-    text_effects(&p);
+    const struct trace_ev_start *s = p->part;
+    printf("rip 0x%" PRIx64 " rsp 0x%" PRIx64 " brk 0x%" PRIx64, s->regs.rip, s->regs.gpr[4], s->brk);
 }
 
-static void text_map(const struct trace_map *m)
+static void text_syscall(const struct trace_item *p)
 {
+    char name[32], result[48];
+    const struct trace_event *e = p->event;
+    printf("%s = %s at 0x%" PRIx64 "%s%s", call_name(e->nr, name), result_text(e->result, result), e->pc,
+           e->rec.flags & EVF_OUTPUT ? " to stdout" : "", e->rec.flags & EVF_OUTERR ? " to stderr" : "");
+}
+
+static void text_insn(const struct trace_item *p)
+{
+    const struct trace_ev_insn *i = p->part;
+    printf("%s at 0x%" PRIx64 " gives rax 0x%" PRIx64 " rbx 0x%" PRIx64 " rcx 0x%" PRIx64 " rdx 0x%" PRIx64,
+           trace_insn_name(p->event->nr), p->event->pc, i->rax, i->rbx, i->rcx, i->rdx);
+}
+
+static void text_fork(const struct trace_item *p)
+{
+    char name[32], result[48];
+    printf("%s = %s, space %u, at 0x%" PRIx64, call_name(p->event->nr, name),
+           result_text(p->event->result, result), ((const struct trace_ev_fork *)p->part)->child_space,
+           p->event->pc);
+}
+
+static void text_exec(const struct trace_item *p)
+{
+    char name[32];
+    printf("%s at 0x%" PRIx64 " becomes space %u", call_name(p->event->nr, name), p->event->pc,
+           ((const struct trace_ev_exec *)p->part)->next_space);
+}
+
+static void text_exit(const struct trace_item *p)
+{
+    char name[32];
+    printf("%s(%" PRId64 ") at 0x%" PRIx64, call_name(p->event->nr, name), p->event->result, p->event->pc);
+}
+
+static void text_map(const struct trace_record *r)
+{
+    const struct trace_map *m = (const struct trace_map *)r;
     char file[65];
     if (m->op == MAP_OP_RESIZE) {
-        printf("%s object %u to 0x%" PRIx64, map_op_name(m->op), m->rec.flags, m->aux);
+        printf("%s object %u to 0x%" PRIx64, trace_map_op_name(m->op), m->rec.flags, m->aux);
         return;
     }
     if (m->op == MAP_OP_CHECK) {
-        printf("%s memory of %zu mappings", map_op_name(m->op), m->pathlen / sizeof(struct trace_check));
+        printf("%s memory of %zu mappings", trace_map_op_name(m->op),
+               m->pathlen / sizeof(struct trace_check));
         return;
     }
-    printf("%s 0x%" PRIx64 "+0x%" PRIx64 " %c%c%c%c", map_op_name(m->op), m->addr, m->len,
+    printf("%s 0x%" PRIx64 "+0x%" PRIx64 " %c%c%c%c", trace_map_op_name(m->op), m->addr, m->len,
            m->prot & PROT_READ ? 'r' : '-', m->prot & PROT_WRITE ? 'w' : '-', m->prot & PROT_EXEC ? 'x' : '-',
            m->shared ? 's' : 'p');
     if (m->op == MAP_OP_MOVE)
@@ -204,8 +197,9 @@ static void text_map(const struct trace_map *m)
         printf(" object %u", m->rec.flags);
 }
 
-static void text_space(const struct trace_space *s)
+static void text_space(const struct trace_record *r)
 {
+    const struct trace_space *s = (const struct trace_space *)r;
     const char *text = (const char *)(s + 1);
     printf("%s", origin_name(s->origin <= SPACE_EXEC ? (enum clio_origin)s->origin : CLIO_ORIGIN_UNKNOWN));
     if (s->parent)
@@ -220,45 +214,26 @@ static void text_space(const struct trace_space *s)
     }
 }
 
-static void text_body(const struct line *l)
+static void text_data(const struct trace_record *r)
 {
-    const struct trace_record *r = l->record;
     char text[2 * SHOWN_BYTES + 1];
-    switch (r->kind) {
-    case REC_DATA: {
-        uint64_t size = data_size(r), shown = size < SHOWN_BYTES ? size : SHOWN_BYTES;
-        printf("%" PRIu64 " bytes: %s%s", size, hex((const uint8_t *)(r + 1), shown, text),
-               shown < size ? ".." : "");
-        break;
-    }
-    case REC_MAP:
-        text_map((const struct trace_map *)r);
-        break;
-    case REC_SPACE:
-        text_space((const struct trace_space *)r);
-        break;
-    case REC_END: {
-        const struct trace_end *e = (const struct trace_end *)r;
-        printf("%s, status %d, %" PRIu64 " events%s%.*s",
-               end_name(e->why <= END_INTERNAL ? (enum clio_end)e->why : 0), e->status, e->events,
-               e->textlen ? ": " : "", (int)e->textlen, (const char *)(e + 1));
-        break;
-    }
-    case REC_NOTE: {
-        const struct trace_note *n = (const struct trace_note *)r;
-        printf("%.*s", (int)n->textlen, (const char *)(n + 1));
-        break;
-    }
-    default:
-        text_event(l);
-    }
+    uint64_t size = data_size(r), shown = size < SHOWN_BYTES ? size : SHOWN_BYTES;
+    printf("%" PRIu64 " bytes: %s%s", size, hex((const uint8_t *)(r + 1), shown, text),
+           shown < size ? ".." : "");
 }
 
-static void text_line(const struct line *l)
+static void text_end(const struct trace_record *r)
 {
-    printf("%-3u %8" PRIu64 " %-7s ", l->space, l->event, clio_kind_name(l->record->kind));
-    text_body(l);
-    putchar('\n');
+    const struct trace_end *e = (const struct trace_end *)r;
+    printf("%s, status %d, %" PRIu64 " events%s%.*s",
+           end_name(e->why <= END_INTERNAL ? (enum clio_end)e->why : 0), e->status, e->events,
+           e->textlen ? ": " : "", (int)e->textlen, (const char *)(e + 1));
+}
+
+static void text_note(const struct trace_record *r)
+{
+    const struct trace_note *n = (const struct trace_note *)r;
+    printf("%.*s", (int)n->textlen, (const char *)(n + 1));
 }
 
 /* ---- JSON ---- */
@@ -309,11 +284,9 @@ static json_t *effects_json(const struct trace_item *p)
 
 static json_t *regs_json(const struct trace_regs *regs)
 {
-    static const char *const names[] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
-                                        "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
     json_t *json = json_object();
     for (int i = 0; i < 16; i++)
-        json_object_set_new(json, names[i], address(regs->gpr[i]));
+        json_object_set_new(json, register_names[i], address(regs->gpr[i]));
     json_object_set_new(json, "rip", address(regs->rip));
     json_object_set_new(json, "rflags", address(regs->rflags));
     json_object_set_new(json, "fs_base", address(regs->fs_base));
@@ -328,7 +301,7 @@ static void json_signal(json_t *json, const struct trace_item *p)
     siginfo_t info;
     char name[32];
     memcpy(&info, s->siginfo, sizeof info);
-    json_object_set_new(json, "signal", json_string(signal_text((int)p->event->result, name)));
+    json_object_set_new(json, "signal", json_string(signal_name((int)p->event->result, name)));
     json_object_set_new(json, "code", json_integer(info.si_code));
     if (flags & EVF_SYNC)
         json_object_set_new(json, "address", address((uint64_t)(uintptr_t)info.si_addr));
@@ -336,56 +309,52 @@ static void json_signal(json_t *json, const struct trace_item *p)
     json_object_set_new(json, "regs", regs_json(&s->regs));
 }
 
-static void json_own_part(json_t *json, const struct trace_item *p)
+static void json_start(json_t *json, const struct trace_item *p)
 {
-    char name[32];
-    uint16_t kind = p->event->rec.kind;
-    if (kind == EV_SYSCALL || kind == EV_FORK || kind == EV_EXEC || kind == EV_EXIT) {
-        json_object_set_new(json, "nr", json_integer(p->event->nr));
-        json_object_set_new(json, "call", json_string(call_name(p->event->nr, name)));
-    }
-    if (kind == EV_START) {
-        const struct trace_ev_start *s = p->part;
-        json_object_set_new(json, "regs", regs_json(&s->regs));
-        json_object_set_new(json, "brk", address(s->brk));
-    } else if (kind == EV_SIGNAL)
-        json_signal(json, p);
-    else if (kind == EV_INSN) {
-        const struct trace_ev_insn *i = p->part;
-        json_object_set_new(json, "insn", json_string(insn_name(p->event->nr)));
-        json_object_set_new(json, "rax", address(i->rax));
-        json_object_set_new(json, "rbx", address(i->rbx));
-        json_object_set_new(json, "rcx", address(i->rcx));
-        json_object_set_new(json, "rdx", address(i->rdx));
-        json_object_set_new(json, "rflags", address(i->rflags));
-    } else if (kind == EV_FORK)
-        json_object_set_new(json, "child_space",
-                            json_integer(((const struct trace_ev_fork *)p->part)->child_space));
-    else if (kind == EV_EXEC)
-        json_object_set_new(json, "next_space",
-                            json_integer(((const struct trace_ev_exec *)p->part)->next_space));
+    const struct trace_ev_start *s = p->part;
+    json_object_set_new(json, "regs", regs_json(&s->regs));
+    json_object_set_new(json, "brk", address(s->brk));
+}
+
+static void json_syscall(json_t *json, const struct trace_item *p)
+{
     if (p->event->rec.flags & EVF_OUTPUT)
         json_object_set_new(json, "output", json_string("stdout"));
     if (p->event->rec.flags & EVF_OUTERR)
         json_object_set_new(json, "output", json_string("stderr"));
 }
 
-static void json_event(json_t *json, const struct line *l)
+static void json_insn(json_t *json, const struct trace_item *p)
 {
-    struct trace_item p = split(l);
-    const struct trace_event *e = p.event;
-    json_object_set_new(json, "seq", json_integer((json_int_t)e->seq));
-    json_object_set_new(json, "ticks", json_integer((json_int_t)e->ticks));
-    json_object_set_new(json, "pc", address(e->pc));
-    json_object_set_new(json, "result", json_integer(e->result));
-    json_object_set_new(json, "hash", address(e->hash));
-    json_own_part(json, &p);
-    json_object_set_new(json, "effects", effects_json(&p));
+    const struct trace_ev_insn *i = p->part;
+    json_object_set_new(json, "insn", json_string(trace_insn_name(p->event->nr)));
+    json_object_set_new(json, "rax", address(i->rax));
+    json_object_set_new(json, "rbx", address(i->rbx));
+    json_object_set_new(json, "rcx", address(i->rcx));
+    json_object_set_new(json, "rdx", address(i->rdx));
+    json_object_set_new(json, "rflags", address(i->rflags));
 }
 
-static void json_map(json_t *json, const struct trace_map *m)
+static void json_fork(json_t *json, const struct trace_item *p)
 {
-    json_object_set_new(json, "op", json_string(map_op_name(m->op)));
+    json_object_set_new(json, "child_space",
+                        json_integer(((const struct trace_ev_fork *)p->part)->child_space));
+}
+
+static void json_exec(json_t *json, const struct trace_item *p)
+{
+    json_object_set_new(json, "next_space",
+                        json_integer(((const struct trace_ev_exec *)p->part)->next_space));
+}
+
+static void json_exit(json_t *json, const struct trace_item *p)
+{
+}
+
+static void json_map(json_t *json, const struct trace_record *r)
+{
+    const struct trace_map *m = (const struct trace_map *)r;
+    json_object_set_new(json, "op", json_string(trace_map_op_name(m->op)));
     json_object_set_new(json, "addr", address(m->addr));
     json_object_set_new(json, "len", json_integer((json_int_t)m->len));
     json_object_set_new(json, "prot", json_integer(m->prot));
@@ -406,8 +375,9 @@ static void json_map(json_t *json, const struct trace_map *m)
     }
 }
 
-static void json_space(json_t *json, const struct trace_space *s)
+static void json_space(json_t *json, const struct trace_record *r)
 {
+    const struct trace_space *s = (const struct trace_space *)r;
     const char *text = (const char *)(s + 1);
     json_t *argv = json_array();
     for (uint32_t at = 0; at < s->cmdlen;) {
@@ -424,43 +394,94 @@ static void json_space(json_t *json, const struct trace_space *s)
     json_object_set_new(json, "argv", argv);
 }
 
-static void json_body(json_t *json, const struct line *l)
+static void json_data(json_t *json, const struct trace_record *r)
 {
-    const struct trace_record *r = l->record;
-    switch (r->kind) {
-    case REC_DATA:
-        json_object_set_new(json, "bytes", bytes_json((const uint8_t *)(r + 1), data_size(r)));
-        break;
-    case REC_MAP:
-        json_map(json, (const struct trace_map *)r);
-        break;
-    case REC_SPACE:
-        json_space(json, (const struct trace_space *)r);
-        break;
-    case REC_END: {
-        const struct trace_end *e = (const struct trace_end *)r;
-        json_object_set_new(json, "why",
-                            json_string(end_name(e->why <= END_INTERNAL ? (enum clio_end)e->why : 0)));
-        json_object_set_new(json, "status", json_integer(e->status));
-        json_object_set_new(json, "events", json_integer((json_int_t)e->events));
-        json_object_set_new(json, "text", span_json((const char *)(e + 1), e->textlen));
-        break;
+    json_object_set_new(json, "bytes", bytes_json((const uint8_t *)(r + 1), data_size(r)));
+}
+
+static void json_end(json_t *json, const struct trace_record *r)
+{
+    const struct trace_end *e = (const struct trace_end *)r;
+    json_object_set_new(json, "why",
+                        json_string(end_name(e->why <= END_INTERNAL ? (enum clio_end)e->why : 0)));
+    json_object_set_new(json, "status", json_integer(e->status));
+    json_object_set_new(json, "events", json_integer((json_int_t)e->events));
+    json_object_set_new(json, "text", span_json((const char *)(e + 1), e->textlen));
+}
+
+static void json_note(json_t *json, const struct trace_record *r)
+{
+    const struct trace_note *n = (const struct trace_note *)r;
+    json_object_set_new(json, "text", span_json((const char *)(n + 1), n->textlen));
+}
+
+/* ---- lines ---- */
+
+static void show_event(const struct line *l, void (*text)(const struct trace_item *),
+                       void (*json)(json_t *, const struct trace_item *), json_t *to)
+{
+    struct trace_item p = split(l);
+    const struct trace_event *e = p.event;
+    char name[32];
+    if (!to) {
+        printf("+%-8" PRIu64 " ", e->ticks);
+        text(&p);
+        text_effects(&p);
+        return;
     }
-    case REC_NOTE:
-        json_object_set_new(json, "text",
-                            span_json((const char *)((const struct trace_note *)r + 1),
-                                      ((const struct trace_note *)r)->textlen));
-        break;
-    default:
-        json_event(json, l);
+    json_object_set_new(to, "seq", json_integer((json_int_t)e->seq));
+    json_object_set_new(to, "ticks", json_integer((json_int_t)e->ticks));
+    json_object_set_new(to, "pc", address(e->pc));
+    json_object_set_new(to, "result", json_integer(e->result));
+    json_object_set_new(to, "hash", address(e->hash));
+    if (trace_kind_traits(e->rec.kind) & KIND_CALL) {
+        json_object_set_new(to, "nr", json_integer(e->nr));
+        json_object_set_new(to, "call", json_string(call_name(e->nr, name)));
     }
+    json(to, &p);
+    json_object_set_new(to, "effects", effects_json(&p));
+}
+
+static void show_other(const struct line *l, void (*text)(const struct trace_record *),
+                       void (*json)(json_t *, const struct trace_record *), json_t *to)
+{
+    if (to)
+        json(to, l->record);
+    else
+        text(l->record);
+}
+
+/* Prints what the record says, or adds it to the object `to`. */
+static void show_body(const struct line *l, json_t *to)
+{
+    switch (l->record->kind) {
+#define EVENT(constant, number, name, ...)                                                                   \
+    case constant:                                                                                           \
+        show_event(l, text_##name, json_##name, to);                                                         \
+        break;
+#define OTHER(constant, number, name, ...)                                                                   \
+    case constant:                                                                                           \
+        show_other(l, text_##name, json_##name, to);                                                         \
+        break;
+        TRACE_EVENT_KINDS(EVENT)
+        TRACE_OTHER_KINDS(OTHER)
+#undef EVENT
+#undef OTHER
+    }
+}
+
+static void text_line(const struct line *l)
+{
+    printf("%-3u %8" PRIu64 " %-7s ", l->space, l->event, clio_kind_name(l->record->kind));
+    show_body(l, NULL);
+    putchar('\n');
 }
 
 static void json_line(const struct line *l)
 {
     json_t *json = json_pack("{sI sI ss}", "space", (json_int_t)l->space, "event", (json_int_t)l->event,
                              "kind", clio_kind_name(l->record->kind));
-    json_body(json, l);
+    show_body(l, json);
     json_dumpf(json, stdout, JSON_COMPACT);
     putchar('\n');
     json_decref(json);
@@ -470,10 +491,9 @@ static void json_line(const struct line *l)
 
 static bool well_formed(const struct trace_record *r)
 {
-    if (r->kind == REC_MAP)
-        return r->size >= sizeof(struct trace_map) &&
-               ((const struct trace_map *)r)->pathlen <= r->size - sizeof(struct trace_map);
-    return true;
+    if (r->size < trace_head_size(r->kind))
+        return false;
+    return r->kind != REC_MAP || ((const struct trace_map *)r)->pathlen <= r->size - sizeof(struct trace_map);
 }
 
 static void show(struct clio_stream *stream, uint32_t space, const struct clio_record_head *head)
@@ -571,9 +591,7 @@ static void parse(int argc, char **argv)
         else if (kind >= 0 && want.nkinds < KINDS_MAX)
             want.kinds[want.nkinds++] = (uint16_t)kind;
         else if (want.trace || want.nkinds)
-            usage(
-                "`%s` is no kind of record: start syscall signal insn fork exec exit data map space end note",
-                a);
+            usage("`%s` is no kind of record:" ALL_KINDS, a);
         else
             want.trace = a;
     }

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/privileged.h"
 
 #define DEFAULT_PATH "/bin:/usr/bin" /* as execvp without PATH */
 
@@ -52,18 +52,6 @@ static char *search(const char *name, int *error)
     }
 }
 
-/* Whether running the file would change who we are, so that the kernel would refuse to let us look. */
-static const char *privileged(const char *path, const struct stat *st)
-{
-    if ((st->st_mode & S_ISUID) && st->st_uid != geteuid())
-        return "it is set-uid";
-    if ((st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st->st_gid != getegid())
-        return "it is set-gid";
-    if (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
-        return "it has file capabilities";
-    return NULL;
-}
-
 /* A file that is neither ELF nor a #! script is run by the shell, as execvp does. */
 static void use_shell(struct program *p)
 {
@@ -82,7 +70,7 @@ static void use_shell(struct program *p)
         die("cannot run /bin/sh for the script %s: %s", argv[1], strerror(errno));
 }
 
-static void judge_elf(struct program *p, const Elf64_Ehdr *head)
+static void judge_elf(struct program *p, const Elf64_Ehdr *head, int fd)
 {
     bool intel = head->e_machine == EM_X86_64 || head->e_machine == EM_386;
     if (!intel || head->e_ident[EI_DATA] != ELFDATA2LSB)
@@ -90,30 +78,27 @@ static void judge_elf(struct program *p, const Elf64_Ehdr *head)
             head->e_machine);
     if (head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_machine != EM_X86_64)
         p->unrecorded = "it is a 32-bit program";
+    else
+        p->unrecorded = why_privileged(fd);
 }
 
 static void judge(struct program *p)
 {
     Elf64_Ehdr head = {0};
-    struct stat st;
-    if (stat(p->path, &st))
-        die("cannot run %s: %s", p->path, strerror(errno));
-    p->unrecorded = privileged(p->path, &st);
     int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno != EACCES)
+        die("cannot read %s: %s", p->path, strerror(errno));
     if (fd < 0) {
-        if (!p->unrecorded && errno == EACCES)
-            p->unrecorded = "it may be executed, but not read";
-        else if (!p->unrecorded)
-            die("cannot read %s: %s", p->path, strerror(errno));
+        p->unrecorded = "it may be executed, but not read";
         return;
     }
     ssize_t n = read(fd, &head, sizeof head);
-    close(fd);
     if (n >= (ssize_t)(offsetof(Elf64_Ehdr, e_machine) + sizeof head.e_machine) &&
         !memcmp(head.e_ident, ELFMAG, SELFMAG))
-        judge_elf(p, &head);
+        judge_elf(p, &head, fd);
     else if (n < 2 || memcmp(head.e_ident, "#!", 2))
         use_shell(p);
+    close(fd);
 }
 
 void program_find(struct program *p, char **argv)

@@ -212,7 +212,9 @@ static void add_output(uint64_t seq)
 /* Reads the heads of a space's events: the order of its outputs, and how its records end. */
 static void scan(struct member *m)
 {
-    static const uint16_t kinds[] = {EV_START, EV_SYSCALL, EV_SIGNAL, EV_INSN, EV_FORK, EV_EXEC, EV_EXIT};
+#define KIND(constant, ...) constant,
+    static const uint16_t kinds[] = {TRACE_EVENT_KINDS(KIND)};
+#undef KIND
     struct clio_error error;
     struct clio_stream *stream =
         clio_stream_open(rep.source, m->info->space, kinds, sizeof kinds / sizeof *kinds, &error);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/names.h"
 
 _Noreturn void trace_failed(const struct clio_error *error)
 {
@@ -105,16 +106,6 @@ char *command_text(int argc, const char *const *argv)
     return text;
 }
 
-const char *signal_text(int signal, char text[32])
-{
-    const char *name = sigabbrev_np(signal);
-    if (name)
-        snprintf(text, 32, "SIG%s", name);
-    else
-        snprintf(text, 32, "signal %d", signal);
-    return text;
-}
-
 const char *end_text(const struct clio_space_info *space, bool live, char *text, size_t size)
 {
     char name[32];
@@ -126,7 +117,7 @@ const char *end_text(const struct clio_space_info *space, bool live, char *text,
         snprintf(text, size, "exited with status %d", space->status);
         break;
     case CLIO_END_SIGNAL:
-        snprintf(text, size, "killed by %s", signal_text(space->status, name));
+        snprintf(text, size, "killed by %s", signal_name(space->status, name));
         break;
     case CLIO_END_EXEC:
         if (space->status)

@@ -28,8 +28,6 @@ const char *end_name(enum clio_end end);
 const char *time_text(uint64_t ns, char text[32]);
 /* "17 kB", "3.4 MB". */
 const char *size_text(uint64_t bytes, char text[32]);
-/* "SIGSEGV" or "signal 70". */
-const char *signal_text(int signal, char text[32]);
 
 /* A JSON string; where the text is no UTF-8, what is not ASCII becomes U+FFFD. */
 json_t *text_json(const char *text);

@@ -24,7 +24,6 @@ enum store_op {
     STORE_MAKE_RING, /* engine lacks the permission to create rings/N itself; reply carries the descriptor */
     STORE_FILE,   /* capture a mapped file: fd = the file (readable); text = its path; reply has the hash */
     STORE_WAKE,   /* a ring is half full */
-    STORE_NOTE,   /* a warning (text) that cannot go through a ring */
     STORE_GOODBYE /* from the recorder: status, text = reason; no more spaces will come */
 };
 

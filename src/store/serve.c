@@ -251,10 +251,6 @@ static void obey(struct store *s, const struct store_request *q, struct packet *
         break;
     case STORE_WAKE:
         break;
-    case STORE_NOTE:
-        store_note(s, q->space, p->text);
-        reply(to, &(struct store_reply){0}, -1);
-        break;
     case STORE_GOODBYE:
         s->goodbye = true;
         s->goodbye_ms = now_ms();

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/names.h"
 #include "base/syscall_names.h"
 #include "trace/fault.h"
 #include "trace/source.h"
@@ -26,23 +27,6 @@ struct trace_reader {
     uint8_t *maps_copy, *bytes;
     size_t maps_capacity, bytes_capacity;
 };
-
-uint32_t trace_part_size(uint16_t kind)
-{
-    switch (kind) {
-    case EV_START:
-        return sizeof(struct trace_ev_start);
-    case EV_SIGNAL:
-        return sizeof(struct trace_ev_signal);
-    case EV_INSN:
-        return sizeof(struct trace_ev_insn);
-    case EV_FORK:
-        return sizeof(struct trace_ev_fork);
-    case EV_EXEC:
-        return sizeof(struct trace_ev_exec);
-    }
-    return 0;
-}
 
 struct trace_reader *trace_reader_open(struct clio_source *source, uint32_t space, struct clio_error *error)
 {
@@ -369,13 +353,13 @@ static void look_at_call(struct trace_reader *reader, struct trace_reader_end *e
         return;
     end->call = view.header->call;
     end->in_call = end->call.active == 1;
-    end->ticks = view.header->ticks;
+    end->ticks = end->in_call ? end->call.ticks : 0;
     ring_view_close(&view);
 }
 
 static void describe_end(struct trace_reader_end *end, const struct trace_end *record)
 {
-    char call[300];
+    char call[300], name[32];
     const char *inside = end->in_call ? " inside " : "";
     trace_call_text(&end->call, call, sizeof call);
     int textlen = record ? (int)record->textlen : 0;
@@ -384,12 +368,9 @@ static void describe_end(struct trace_reader_end *end, const struct trace_end *r
     case END_EXIT:
         snprintf(end->text, sizeof end->text, "exited with status %d", end->status);
         break;
-    case END_SIGNAL: {
-        const char *name = sigabbrev_np(end->status);
-        snprintf(end->text, sizeof end->text, "was killed by signal %d%s%s", end->status, name ? ", SIG" : "",
-                 name ? name : "");
+    case END_SIGNAL:
+        snprintf(end->text, sizeof end->text, "was killed by %s", signal_name(end->status, name));
         break;
-    }
     case END_EXEC:
         if (end->status)
             snprintf(end->text, sizeof end->text, "executed a program: space %d", end->status);

@@ -36,21 +36,11 @@ static inline const char *trace_map_path(const struct trace_map *map)
     return (const char *)(map + 1);
 }
 
-/* True for an event after which its space has no more. */
-static inline bool trace_event_is_last(const struct trace_record *record)
-{
-    return record->kind == EV_EXIT || record->kind == EV_EXEC ||
-           (record->kind == EV_SIGNAL && record->flags & EVF_FATAL);
-}
-
 /*
  * Finds the parts of an EV_ record that lie in the record itself, and checks that they do: fills *item but
  * for number, maps, and, without EVF_INLINE, bytes. Returns NULL, or what is wrong.
  */
 const char *trace_event_split(const struct trace_record *record, struct trace_item *item);
-
-/* Bytes of a kind's own part: trace_ev_start etc.; 0 for kinds without. */
-uint32_t trace_part_size(uint16_t kind);
 
 /* The source stays the caller's and must outlive the reader. NULL with *error when there is no such space. */
 struct trace_reader *trace_reader_open(struct clio_source *source, uint32_t space, struct clio_error *error);
@@ -76,7 +66,7 @@ struct trace_reader_end {
     int32_t status;
     bool in_call; /* it died inside this system call */
     struct ring_call call;
-    uint64_t ticks; /* after the last event, where known; else 0 */
+    uint64_t ticks; /* from the last event to that call; else 0 */
     char text[600]; /* for people: "killed inside write(1, ...) after event 15", "exited with status 0" */
 };
 /* After CLIO_CLEAN_END or CLIO_CUT_HERE. */

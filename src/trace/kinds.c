@@ -1,16 +1,16 @@
-/* kinds.c: the names of record kinds, written once. */
+/* kinds.c: names of what kinds.h lists. */
 #include <string.h>
 
 #include "clio/trace.h"
 #include "trace/record.h"
 
-static const struct {
+static const struct kind {
     uint16_t kind;
     const char *name;
 } kinds[] = {
-    {EV_START, "start"}, {EV_SYSCALL, "syscall"}, {EV_SIGNAL, "signal"}, {EV_INSN, "insn"},
-    {EV_FORK, "fork"},   {EV_EXEC, "exec"},       {EV_EXIT, "exit"},     {REC_DATA, "data"},
-    {REC_MAP, "map"},    {REC_SPACE, "space"},    {REC_END, "end"},      {REC_NOTE, "note"},
+#define KIND(constant, number, name, ...) {constant, #name},
+    TRACE_EVENT_KINDS(KIND) TRACE_OTHER_KINDS(KIND)
+#undef KIND
 };
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -29,4 +29,18 @@ int clio_kind_number(const char *name)
         if (strcmp(kinds[i].name, name) == 0)
             return kinds[i].kind;
     return -1;
+}
+
+#define NAME(constant, number, name) [number] = #name,
+
+const char *trace_insn_name(uint16_t nr)
+{
+    static const char *const names[] = {TRACE_INSNS(NAME)};
+    return nr < sizeof names / sizeof *names && names[nr] ? names[nr] : "?";
+}
+
+const char *trace_map_op_name(uint8_t op)
+{
+    static const char *const names[] = {TRACE_MAP_OPS(NAME)};
+    return op < sizeof names / sizeof *names && names[op] ? names[op] : "?";
 }

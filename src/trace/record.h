@@ -25,6 +25,8 @@
 
 #include <stdint.h>
 
+#include "trace/kinds.h"
+
 enum { TRACE_FORMAT_VERSION = 1 };
 enum { TRACE_OPTIONAL = 0x8000 }; /* bit of `kind` */
 
@@ -34,37 +36,16 @@ struct trace_record {
     uint16_t flags; /* for EV_ kinds see enum trace_event_flag, for REC_MAP and REC_DATA there; else 0 */
 };
 
-enum trace_kind {
-    REC_PAD = 0,      /* fills the end of a ring; never in a substream */
-    EV_START = 1,     /* event 1 of a space: initial registers and memory */
-    EV_SYSCALL = 2,   /* a system call that returned */
-    EV_SIGNAL = 3,    /* a signal delivered to a handler, or killing the space */
-    EV_INSN = 4,      /* a nondeterministic instruction */
-    EV_FORK = 5,      /* fork, vfork or clone of a new space: an EV_SYSCALL with the child's space number */
-    EV_EXEC = 6,      /* successful execve: last event of a space; names the next one */
-    EV_EXIT = 7,      /* exit or exit_group: last event of a space */
-    REC_DATA = 32,    /* bytes for the effects of the next event */
-    REC_MAP = 33,     /* one change of the address space by the next event */
-    REC_SPACE = 48,   /* a space begins */
-    REC_END = 49,     /* why a space ended (written by the engine, or by the store for one that was killed) */
-    REC_NOTE = 0x8032 /* optional: a warning for people, text */
-};
-
 enum trace_stream { STREAM_TASKS, STREAM_EVENTS, STREAM_DATA, STREAM_MAPS, STREAM_COUNT };
 
-/* The substream of a kind, or -1 for REC_PAD and for unknown kinds. */
-static inline int trace_stream_of(uint16_t kind)
-{
-    if (kind >= EV_START && kind <= EV_EXIT)
-        return STREAM_EVENTS;
-    if (kind == REC_DATA)
-        return STREAM_DATA;
-    if (kind == REC_MAP)
-        return STREAM_MAPS;
-    if (kind == REC_SPACE || kind == REC_END || kind == REC_NOTE)
-        return STREAM_TASKS;
-    return -1;
-}
+#define ENUMERATE(constant, number, ...) constant = number,
+enum trace_kind {
+    REC_PAD = 0, /* fills the end of a ring; never in a substream */
+    TRACE_EVENT_KINDS(ENUMERATE) TRACE_OTHER_KINDS(ENUMERATE)
+};
+enum trace_insn { TRACE_INSNS(ENUMERATE) };
+enum trace_map_op { TRACE_MAP_OPS(ENUMERATE) };
+#undef ENUMERATE
 
 /* flags of an EV_ record: low byte bits, high byte the number of REC_MAP records the event consumes */
 enum trace_event_flag {
@@ -93,7 +74,7 @@ struct trace_event {
     uint64_t pc; /* guest pc: the syscall or other instruction; for a signal, the next instruction to run */
     int64_t result; /* EV_SYSCALL, EV_FORK: rax after. EV_EXIT: status argument. EV_SIGNAL: signal number */
     uint32_t hash;  /* of the guest's registers before the event (regs_hash) */
-    uint16_t nr;    /* EV_SYSCALL, EV_FORK, EV_EXEC, EV_EXIT: call number. EV_INSN: enum trace_insn */
+    uint16_t nr;    /* by the kind's traits: KIND_CALL: call number. KIND_INSN: enum trace_insn */
     uint16_t neffects; /* memory effects */
 };
 
@@ -105,13 +86,16 @@ struct trace_effect {
 enum trace_effect_flag {
     EFF_ZERO = 1, /* all bytes are zero and none are stored */
     EFF_FILE =
-        2, /* not the memory was set but the file that the mapping shows; other mappings show it, too */
+        2, /* not the memory was set but the file that the mapping shows, and so other mappings show it */
 };
 
 /* All guest registers, in the order of the machine's encoding. */
 struct trace_regs {
     uint64_t gpr[16]; /* rax rcx rdx rbx rsp rbp rsi rdi r8..r15 */
     uint64_t rip, rflags, fs_base, gs_base;
+};
+
+struct trace_ev_none {
 };
 
 struct trace_ev_start { /* EV_START; a forked space has regs as in the child after the call and no effects */
@@ -125,15 +109,6 @@ struct trace_ev_signal { /* EV_SIGNAL; effects hold the frame on the guest's sta
     uint64_t blocked;     /* guest's signal mask in the handler */
 };
 
-enum trace_insn {
-    INSN_RDTSC = 1,
-    INSN_RDTSCP,
-    INSN_RDPID,
-    INSN_RDRAND,
-    INSN_RDSEED,
-    INSN_CPUID,
-    INSN_XGETBV
-};
 struct trace_ev_insn {
     uint64_t rax, rbx, rcx, rdx; /* after; RDRAND, RDSEED and RDPID: rax holds the value for their operand */
     uint64_t rflags;             /* after */
@@ -152,17 +127,6 @@ struct trace_ev_exec {
 struct trace_data {
     struct trace_record rec;
     /* (size - 8) bytes minus `flags` bytes of padding at the end: flags = 0..7 */
-};
-
-enum trace_map_op {
-    MAP_OP_ANON = 1,
-    MAP_OP_FILE,
-    MAP_OP_UNMAP,
-    MAP_OP_PROTECT,
-    MAP_OP_MOVE,
-    MAP_OP_DISCARD,
-    MAP_OP_RESIZE, /* an object's file became longer or shorter */
-    MAP_OP_CHECK,  /* no change: hashes of memory as it is after the event */
 };
 
 /*
@@ -185,8 +149,8 @@ struct trace_map {
     /* char path[]; CHECK: struct trace_check[], pathlen counts their bytes */
 };
 
-struct trace_check { /* sum of XXH64(page, seed its address) over pages that can be read and are not all zero
-                      */
+/* The sum of XXH64(page, seed: its address) over the pages that can be read and are not all zero. */
+struct trace_check {
     uint64_t start, end, hash;
 };
 
@@ -204,7 +168,7 @@ struct trace_space {
     uint32_t cpu_level; /* 1..4: x86-64-v1.. */
     uint64_t time_ns;   /* CLOCK_REALTIME */
     uint32_t exelen,
-        cmdlen; /* bytes of the executable's path, then of argv joined by NUL; padded to 8 together */
+        cmdlen; /* bytes of the program's path, then of argv joined by NUL; padded to 8 together */
     /* char exe[exelen]; char cmd[cmdlen] */
 };
 
@@ -236,5 +200,75 @@ struct trace_note {
     uint64_t seq;
     /* char text[] */
 };
+
+/* ---- what follows from kinds.h ---- */
+
+/* The substream of a kind, or -1 for REC_PAD and for unknown kinds. */
+static inline int trace_stream_of(uint16_t kind)
+{
+    switch (kind) {
+#define EVENT(constant, ...)                                                                                 \
+    case constant:                                                                                           \
+        return STREAM_EVENTS;
+#define OTHER(constant, number, name, stream, ...)                                                           \
+    case constant:                                                                                           \
+        return stream;
+        TRACE_EVENT_KINDS(EVENT)
+        TRACE_OTHER_KINDS(OTHER)
+#undef EVENT
+#undef OTHER
+    }
+    return -1;
+}
+
+/* Bytes of the smallest record of a kind, without its own part where it is an event; 8 for unknown kinds. */
+static inline uint32_t trace_head_size(uint16_t kind)
+{
+    switch (kind) {
+#define OTHER(constant, number, name, stream, type)                                                          \
+    case constant:                                                                                           \
+        return sizeof(type);
+        TRACE_OTHER_KINDS(OTHER)
+#undef OTHER
+    }
+    return trace_stream_of(kind) == STREAM_EVENTS ? sizeof(struct trace_event) : sizeof(struct trace_record);
+}
+
+/* Bytes of an event's own part; 0 for kinds without. */
+static inline uint32_t trace_part_size(uint16_t kind)
+{
+    switch (kind) {
+#define EVENT(constant, number, name, part, ...)                                                             \
+    case constant:                                                                                           \
+        return sizeof(part);
+        TRACE_EVENT_KINDS(EVENT)
+#undef EVENT
+    }
+    return 0;
+}
+
+/* enum trace_kind_trait of an event's kind; 0 for others. */
+static inline unsigned trace_kind_traits(uint16_t kind)
+{
+    switch (kind) {
+#define EVENT(constant, number, name, part, traits)                                                          \
+    case constant:                                                                                           \
+        return traits;
+        TRACE_EVENT_KINDS(EVENT)
+#undef EVENT
+    }
+    return 0;
+}
+
+/* True for an event after which its space has no more. */
+static inline int trace_event_is_last(const struct trace_record *record)
+{
+    unsigned traits = trace_kind_traits(record->kind);
+    return traits & KIND_LAST || (traits & KIND_LAST_IF_FATAL && record->flags & EVF_FATAL);
+}
+
+/* The names of kinds.h: "rdtsc", "protect"; "?" for unknown numbers. Those of kinds: clio_kind_name. */
+const char *trace_insn_name(uint16_t nr);
+const char *trace_map_op_name(uint8_t op);
 
 #endif

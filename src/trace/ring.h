@@ -48,7 +48,7 @@ struct ring_header {
     uint32_t producer_waits; /* 1: waiting for room; futex word, the store sets 0 and wakes */
     uint32_t state;          /* enum ring_state */
     uint64_t events;         /* EV_ records published */
-    uint64_t ticks;          /* ticks since the last event, where cheaply known; else 0 */
+    uint64_t reserved;
     _Alignas(64) uint64_t tail;
     _Alignas(64) struct ring_call call;
 };
@@ -61,8 +61,8 @@ struct ring_control {
     _Alignas(64) uint64_t seq; /* next trace-wide sequence number; fetch-and-add */
     uint32_t spaces;           /* last space number given out; fetch-and-add */
     uint32_t stop;             /* 1: recording ends; producers kill themselves at their next event */
-    _Alignas(64) uint32_t
-        store_sleeps;     /* 1: the store is in poll; wake it by a datagram after filling half a ring */
+    /* 1: the store is in poll; wake it by a datagram after filling half a ring */
+    _Alignas(64) uint32_t store_sleeps;
     uint32_t disk_full;   /* 1: the store cannot write; producers will be paused by their full rings */
     uint32_t output_turn; /* pid of the producer that is writing to the recording's output, or 0 */
 };

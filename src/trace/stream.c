@@ -46,8 +46,8 @@ static void note_subscription(struct clio_stream *stream)
     stream->wants_data = wants(stream, REC_DATA);
     stream->wants_maps = wants(stream, REC_MAP);
     stream->wants_events = stream->all || stream->wants_data || stream->wants_maps;
-    for (uint16_t kind = EV_START; kind <= EV_EXIT; kind++)
-        if (wants(stream, kind))
+    for (size_t i = 0; i < stream->nkinds; i++)
+        if (trace_stream_of(stream->kinds[i]) == STREAM_EVENTS)
             stream->wants_events = true;
 }
 

@@ -123,20 +123,14 @@ const char *tasks_record_text(const struct trace_record *record, uint32_t *size)
 /* Whether the record holds what its kind promises. */
 static bool well_formed(const struct trace_record *r)
 {
-    uint32_t text;
-    switch (r->kind) {
-    case REC_SPACE: {
+    uint32_t head = trace_head_size(r->kind), text = 0;
+    if (r->size < head)
+        return false;
+    if (r->kind == REC_SPACE) {
         const struct trace_space *s = (const struct trace_space *)r;
-        return r->size >= sizeof *s && (uint64_t)s->exelen + s->cmdlen <= r->size - sizeof *s;
+        return (uint64_t)s->exelen + s->cmdlen <= r->size - head;
     }
-    case REC_END:
-        return r->size >= sizeof(struct trace_end) && tasks_record_text(r, &text) &&
-               text <= r->size - sizeof(struct trace_end);
-    case REC_NOTE:
-        return r->size >= sizeof(struct trace_note) && tasks_record_text(r, &text) &&
-               text <= r->size - sizeof(struct trace_note);
-    }
-    return true;
+    return !tasks_record_text(r, &text) || text <= r->size - head;
 }
 
 static bool list_add(struct tasks *tasks, const struct trace_record *r, struct clio_error *error)

@@ -45,6 +45,9 @@ for line in open("out"):
 assert len(last) >= 4'
 check "dump of kinds" status_is 0 "$CLIO" dump sh-0 exec exit
 check "... only those" sh -c '! grep -qvE "^[0-9]+ +[0-9]+ (exec|exit) " out && [ -s out ]'
+check "zeros that a call sets are not stored" sh -c '"$CLIO" record -o zeros head -c 100000 /dev/zero >/dev/null &&
+    "$CLIO" dump zeros syscall | grep -q "read = .*+[0-9]*=0$" && [ "$("$CLIO" dump zeros data | wc -c)" -lt 20000 ]'
+"$CLIO" rm zeros
 check "dump of one space" status_is 0 "$CLIO" dump --space 2 sh-0
 check "... only that" sh -c '! grep -qv "^2 " out && [ -s out ]'
 check "verify" status_is 0 "$CLIO" verify sh-0

@@ -9,6 +9,7 @@
 
 #include "engine/guest/engine.h"
 #include "engine/guest/task.h"
+#include "trace/regs_hash.h"
 
 /* Ticks are counted down from here after every event, in record and in replay alike, so that even dead flags
  * agree. */
@@ -52,9 +53,6 @@ struct event_head { /* what an event says besides its effects and maps */
     const void *own; /* the kind's own part */
     uint32_t own_size;
 };
-
-/* Hash of the general registers, pc and fs base: what every event carries. */
-uint32_t regs_hash(const struct trace_regs *regs, uint64_t pc);
 
 /* Room, zeroed, for a REC_MAP record of `size` bytes (multiple of 8) of the event being built. At most 255
  * fit one event. */

@@ -1,5 +1,5 @@
 /*
- * event.c: events into the ring. FAST: see Makefile.
+ * event_fast.c: events into the ring. FAST: see Makefile.
  *
  * Order of stores: DATA and MAP records, then the EV_ record, then head with release. A piece of data too
  * large for the free room is published in parts; a reader ignores data that no event follows.
@@ -16,26 +16,11 @@
 #include "engine/host/raw.h"
 #include "protocol/store.h"
 
-enum { INLINE_MAX = 512, ENOUGH = 64 };
+enum { INLINE_MAX = 512, ZERO_MIN = 256 };
 
 static uint8_t *ring_data(void)
 {
     return (uint8_t *)engine.ring + RING_HEADER_SIZE;
-}
-
-uint32_t regs_hash(const struct trace_regs *regs, uint64_t pc)
-{
-    const uint64_t k = 0x9e3779b97f4a7c15ull;
-    uint64_t lane[4] = {pc, regs->fs_base, 1, 2};
-    for (int i = 0; i < 16; i += 4)
-        for (int j = 0; j < 4; j++) {
-            lane[j] = (lane[j] ^ regs->gpr[i + j]) * k;
-            lane[j] ^= lane[j] >> 29;
-        }
-    uint64_t h = (lane[0] + 3 * lane[1]) * k;
-    h ^= h >> 32;
-    h = (h + lane[2] + 5 * lane[3]) * k;
-    return (uint32_t)(h >> 32);
 }
 
 static inline __attribute__((always_inline)) void add(struct effects *e, uint64_t addr, uint64_t len,
@@ -199,6 +184,10 @@ static void put_data(struct task *t, uint64_t *at, uint64_t total)
         p += 8;
         total -= n;
         while (n) {
+            if (e->v[i].flags & EFF_ZERO) {
+                i++;
+                continue;
+            }
             uint64_t left = e->v[i].len - done;
             uint32_t piece = left < n ? (uint32_t)left : n;
             size_t missed = safe_copy(p, (const void *)(e->v[i].addr + done), piece);
@@ -220,6 +209,8 @@ static void put_inline(struct task *t, uint8_t *p, uint32_t padded)
     uint8_t *end = p + padded;
     for (uint32_t i = 0; i < t->effects.count; i++) {
         const struct trace_effect *e = &t->effects.v[i];
+        if (e->flags & EFF_ZERO)
+            continue;
         if (safe_copy(p, (const void *)e->addr, e->len))
             zero_bytes(p, e->len);
         p += e->len;
@@ -236,6 +227,35 @@ static void put_maps(struct task *t, uint64_t *at)
     }
 }
 
+/* Whether all of it can be read and is zero. */
+static bool all_zero(uint64_t addr, uint64_t len)
+{
+    uint64_t piece[ZERO_MIN / 8];
+    for (uint64_t n; len; addr += n, len -= n) {
+        n = len < sizeof piece ? len : sizeof piece;
+        piece[(n - 1) / 8] = 0; /* its last bytes may not be copied over */
+        if (safe_copy(piece, (const void *)addr, n))
+            return false;
+        for (uint64_t i = 0; i < (n + 7) / 8; i++)
+            if (piece[i])
+                return false;
+    }
+    return true;
+}
+
+/* Marks large effects that are all zero. Returns the bytes that the others have. */
+static uint64_t stored_bytes(struct effects *e)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < e->count; i++) {
+        if (e->v[i].len >= ZERO_MIN && all_zero(e->v[i].addr, e->v[i].len))
+            e->v[i].flags |= EFF_ZERO;
+        else
+            total += e->v[i].len;
+    }
+    return total;
+}
+
 void (*event_before_publish)(struct task *t);
 
 void event_publish(struct task *t, const struct event_head *head)
@@ -243,10 +263,7 @@ void event_publish(struct task *t, const struct event_head *head)
     if (event_before_publish)
         event_before_publish(t);
     struct effects *e = &t->effects;
-    uint64_t total = 0;
-    for (uint32_t i = 0; i < e->count; i++)
-        total += e->v[i].len;
-    uint64_t at = engine.ring->head;
+    uint64_t total = stored_bytes(e), at = engine.ring->head;
     put_maps(t, &at);
     bool inlined = total <= INLINE_MAX;
     uint32_t tail = inlined ? ((uint32_t)total + 7) & ~7u : 0;

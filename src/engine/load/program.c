@@ -11,14 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/privileged.h"
 #include "engine/cpu/registers.h"
 #include "engine/host/raw.h"
 #include "engine/load/stack.h"
@@ -99,32 +98,6 @@ static int open_executable(int dirfd, const char *path, int flags, int *fd)
 }
 
 /* ---- programs that only the kernel can run ---- */
-
-static bool changes_identity(int fd, const struct stat *st)
-{
-    if (mount_has(fd, ST_NOSUID) || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
-        return false;
-    if ((st->st_mode & S_ISUID) && st->st_uid != geteuid())
-        return true;
-    return (st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st->st_gid != getegid();
-}
-
-static bool gains_capabilities(int fd)
-{
-    if (!getuid() && !geteuid())
-        return false;
-    if (mount_has(fd, ST_NOSUID) || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
-        return false;
-    return fgetxattr(fd, "security.capability", NULL, 0) > 0;
-}
-
-static const char *why_privileged(int fd)
-{
-    struct stat st;
-    if (!fstat(fd, &st) && changes_identity(fd, &st))
-        return "it is set-uid or set-gid";
-    return gains_capabilities(fd) ? "it has file capabilities" : NULL;
-}
 
 /* The kernel knows formats that we do not when someone registered them. */
 static bool kernel_has_more_formats(void)

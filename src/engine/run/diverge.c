@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/names.h"
 #include "engine/kernel/table.h"
 #include "engine/memory/space.h"
 
@@ -41,28 +42,19 @@ static void put(struct out *o, const char *format, ...)
 static void put_kind(struct out *out, uint16_t kind, uint16_t nr, const uint8_t *siginfo)
 {
     int signo;
-    const char *name;
-    switch (kind) {
-    case EV_SYSCALL:
-    case EV_FORK:
-    case EV_EXEC:
-    case EV_EXIT:
-        name = sys_name(nr);
-        put(out, "system call %s (%u)", name ? name : "?", nr);
-        break;
-    case EV_INSN:
-        put(out, "instruction of kind %u", nr);
-        break;
-    case EV_SIGNAL:
-        if (siginfo) {
-            memcpy(&signo, siginfo, 4);
-            put(out, "signal %d", signo);
-        } else {
-            put(out, "the point where a signal was delivered");
-        }
-        break;
-    default:
+    char signal[32];
+    unsigned traits = trace_kind_traits(kind);
+    if (traits & KIND_CALL) {
+        put(out, "system call %s (%u)", sys_name(nr) ?: "?", nr);
+    } else if (traits & KIND_INSN) {
+        put(out, "instruction %s", trace_insn_name(nr));
+    } else if (kind != EV_SIGNAL) {
         put(out, "event of kind %u", kind);
+    } else if (!siginfo) {
+        put(out, "the point where a signal was delivered");
+    } else {
+        memcpy(&signo, siginfo, 4);
+        put(out, "%s", signal_name(signo, signal));
     }
 }
 
@@ -106,10 +98,9 @@ void diverge_describe(char *text, size_t size, const struct task *t, const struc
     put_kind(&out, o->kind, o->nr, o->siginfo);
     put(&out, " at %s, %lu ticks, registers %08x\n", diverge_place(place, sizeof place, o->pc),
         (unsigned long)o->ticks, o->hash);
-    static const char *const names[16] = {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
-                                          "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
     for (int i = 0; i < 16; i++)
-        put(&out, "%s%s %lx", i % 8 ? "  " : "\n  " + (i ? 0 : 1), names[i], (unsigned long)t->regs.gpr[i]);
+        put(&out, "%s%s %lx", i % 8 ? "  " : "\n  " + (i ? 0 : 1), register_names[i],
+            (unsigned long)t->regs.gpr[i]);
     if (expected)
         put(&out, "\n  likely cause: %s", likely_cause(expected, o));
 }

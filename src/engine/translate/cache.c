@@ -17,6 +17,7 @@
 enum { ROOM_NEEDED = 128 * 1024, STUB_SIZE = 24 };
 
 struct cache_stats cache_stats;
+uint64_t cache_generation;
 
 static void **const indirect_table = (void **)INDIRECT_TABLE;
 static struct second_entry *const second_table = (struct second_entry *)SECOND_TABLE;
@@ -491,7 +492,6 @@ static void invalidate(struct block *b)
     for (uint64_t page = first; page <= last; page++)
         remove_from_page(b, page);
     b->valid = false;
-    cache_stats.invalidations++;
 }
 
 static void invalidate_page(uint64_t page, uint64_t start, uint64_t end)
@@ -550,5 +550,5 @@ void cache_flush(void)
     madvise((void *)OWN_CACHE, sizeof *c, MADV_DONTNEED);
     madvise((void *)OWN_CODE_LOW, OWN_CODE_HIGH - OWN_CODE_LOW, MADV_DONTNEED);
     cache_start(c, OWN_CODE_LOW, OWN_CODE_HIGH);
-    cache_stats.flushes++;
+    cache_generation++;
 }

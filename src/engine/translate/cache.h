@@ -189,8 +189,10 @@ const struct code_range *cache_range(uint64_t host_pc);
 bool cache_lost(uint64_t pc);
 /* Forgets the process's blocks that hold guest code of [start, end), and that it is shared. */
 void cache_invalidate_range(uint64_t start, uint64_t end);
-/* Forgets the process's own code; its blocks must not be used afterwards. */
+/* Forgets the process's own code; blocks and links from before, which had another generation, must not be
+ * used. */
 void cache_flush(void);
+extern uint64_t cache_generation;
 /* Nothing of the guest is left (exec): starts afresh, sharing again. */
 void cache_exec(void);
 /* This process uses its own code only from now on. */
@@ -218,7 +220,7 @@ void cache_align_patch(struct code *c, unsigned ahead);
 
 /* statistics for `--log xlate` and the bench */
 struct cache_stats {
-    uint64_t blocks, insns, flushes, invalidations, links, misses, exits;
+    uint64_t blocks, insns, links, misses, exits;
 };
 extern struct cache_stats cache_stats;
 

@@ -594,14 +594,14 @@ uint8_t *translate_follow_link(struct task *t, uint32_t link_number, uint64_t *p
 {
     struct link *l = cache_link_by_number(link_number);
     enum entry entry = l->entry;
-    uint64_t flushes = cache_stats.flushes;
+    uint64_t generation = cache_generation;
     *pc = l->kind == LINK_INLINE ? t->target : l->target;
     struct block *b = cache_find(*pc);
     if (!b)
         b = at_the_end(l) && !translate_options.single_block ? place_over(l) : translate_block(*pc, entry);
     if (!b)
         return NULL;
-    if (!translate_options.single_block && flushes == cache_stats.flushes)
+    if (!translate_options.single_block && generation == cache_generation)
         cache_link(l, b);
     return cache_entry(b, entry);
 }
