@@ -378,9 +378,9 @@ static void close_trace(bool complete)
     struct clio_error error;
     struct pool_counts c = pool_counts(store.pool);
     LOG(store,
-        "files: %llu asked, %llu remembered, %llu reflinked, %llu hard-linked, %llu copied (%llu bytes)",
+        "files: %llu asked, %llu remembered, %llu reflinked, %llu copied (%llu bytes)",
         (unsigned long long)c.asked, (unsigned long long)c.remembered, (unsigned long long)c.reflinked,
-        (unsigned long long)c.hardlinked, (unsigned long long)c.copied, (unsigned long long)c.bytes_copied);
+        (unsigned long long)c.copied, (unsigned long long)c.bytes_copied);
     pool_close(store.pool);
     if (!trace_sink_close(store.sink, false, &error)) {
         say_to_recorder(error.text);

@@ -4,19 +4,29 @@
  * A capture goes through three names: a temporary file in the pool ("tmp-PID-N"), the pool's HASH, the
  * trace's files/HASH. Each step is one rename or link, so a store that is killed leaves at most a temporary
  * file, which the next pool_open removes once it is an hour old.
+ *
+ * The descriptor is the guest's own open file, and the file is watched, leased and timed by whoever likes. So
+ * it is neither read (IN_ACCESS) nor sought in (the offset is shared) nor opened again (IN_OPEN, broken
+ * leases) nor linked (st_nlink, st_ctime): its content comes through a private mapping, which touches the
+ * access time no more than the guest's own mmap does. Exceptions are sparse files where FIEMAP does not work
+ * (tmpfs), which are opened again, and clones, which the kernel reports as an access.
  */
 #include "store/pool.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -174,9 +184,22 @@ static void append(struct pool *pool, const struct identity *id, const uint8_t h
         LOG(file, "pool/identities: %s", strerror(errno));
 }
 
-/* True when somebody has the file open for writing, as far as we may know. */
+/*
+ * A lease that is taken and given back on the guest's own open file leaves nothing behind only when there was
+ * nothing: the kernel forgets owner and signal with it, and one of the guest's would be replaced.
+ */
+static bool may_lease(int fd)
+{
+    struct f_owner_ex owner = {0};
+    return fcntl(fd, F_GETLEASE) == F_UNLCK && fcntl(fd, F_GETOWN_EX, &owner) == 0 && owner.pid == 0 &&
+           fcntl(fd, F_GETSIG) == 0 && !(fcntl(fd, F_GETFL) & O_ASYNC);
+}
+
+/* True when somebody has the file open for writing, or may have. */
 static bool has_writers(int fd)
 {
+    if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY || !may_lease(fd))
+        return true;
     if (fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
         fcntl(fd, F_SETLEASE, F_UNLCK);
         return false;
@@ -192,11 +215,122 @@ static bool trusted(int fd, const struct identity *id)
     return id->field[4] + RACY_NS < ns && !has_writers(fd);
 }
 
+/* ---- extents ---- */
+
+/* How the extents of a file are found. The offset of the guest's open file stays where it is. */
+struct extents {
+    int fd;     /* the file, asked with FIEMAP; -1: not this way */
+    int seeker; /* an open file of our own to seek in; -1: not this way. Neither: one extent */
+};
+
+static bool in_memory(int fd)
+{
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 &&
+           (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC);
+}
+
+/* An open file of our own, or -1. Watchers see it, so it is made for sparse files only. */
+static int open_again(int fd)
+{
+    char proc[32];
+    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+    snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
+    int again = open(proc, flags | O_NOATIME);
+    return again < 0 && errno == EPERM ? open(proc, flags) : again;
+}
+
+static bool fiemap_works(int fd)
+{
+    struct fiemap none = {.fm_length = 1};
+    return ioctl(fd, FS_IOC_FIEMAP, &none) == 0;
+}
+
+static struct extents extents_of(int fd, const struct stat *st)
+{
+    struct extents x = {-1, -1};
+    if ((uint64_t)st->st_blocks * 512 >= (uint64_t)st->st_size)
+        return x;
+    if (!in_memory(fd) && fiemap_works(fd))
+        x.fd = fd;
+    else
+        x.seeker = open_again(fd);
+    return x;
+}
+
+static void extents_done(const struct extents *x)
+{
+    if (x->seeker >= 0)
+        close(x->seeker);
+}
+
+/* The next extent of data at or after `at`; *start = size when there is none. */
+static void next_sought(int fd, off_t at, off_t size, off_t *start, off_t *end)
+{
+    *start = lseek(fd, at, SEEK_DATA);
+    if (*start < 0) {
+        bool none = errno == ENXIO;
+        *start = none ? size : at;
+        *end = size;
+        return;
+    }
+    *end = lseek(fd, *start, SEEK_HOLE);
+    if (*start > size)
+        *start = size;
+    if (*end <= *start || *end > size)
+        *end = size;
+}
+
+/* An extent that is allocated and not written counts as data: the page cache may hold some for it. */
+static void next_mapped(int fd, off_t at, off_t size, off_t *start, off_t *end)
+{
+    struct {
+        struct fiemap head;
+        struct fiemap_extent extent;
+    } map = {.head = {.fm_start = (uint64_t)at, .fm_length = (uint64_t)(size - at), .fm_extent_count = 1}};
+    *start = at;
+    *end = size;
+    if (ioctl(fd, FS_IOC_FIEMAP, &map))
+        return;
+    if (!map.head.fm_mapped_extents) {
+        *start = size;
+        return;
+    }
+    off_t from = (off_t)map.extent.fe_logical, to = from + (off_t)map.extent.fe_length;
+    if (from > at)
+        *start = from < size ? from : size;
+    if (to > *start && to < size)
+        *end = to;
+}
+
+static void next_extent(const struct extents *x, off_t at, off_t size, off_t *start, off_t *end)
+{
+    *start = at;
+    *end = size;
+    if (x->fd >= 0)
+        next_mapped(x->fd, at, size, start, end);
+    else if (x->seeker >= 0)
+        next_sought(x->seeker, at, size, start, end);
+}
+
+static bool mostly_holes(const struct extents *x, const struct stat *st)
+{
+    off_t data = 0, start, end;
+    if ((uint64_t)st->st_size <= HOLES_MAX)
+        return false;
+    for (off_t at = 0; at < st->st_size; at = end) {
+        next_extent(x, at, st->st_size, &start, &end);
+        data += end - start;
+    }
+    return (uint64_t)(st->st_size - data) > HOLES_MAX;
+}
+
 /* ---- copying ---- */
 
 struct copy {
     struct pool *pool;
     int from, to; /* to -1: hash only */
+    bool quiet;   /* `from` is the guest's: it is read through a mapping, which no watcher sees */
     crypto_generichash_state state;
     bool by_extent; /* holes are left out of the hash */
     off_t done;     /* hashed and copied so far */
@@ -226,6 +360,47 @@ static void hash_zeros(struct copy *c, off_t n)
     }
 }
 
+/* Bytes of the file at `at` into the chunk and into `to`: how many, 0 at its end, or -errno. */
+static ssize_t copy_read(struct copy *c, size_t want, off_t at)
+{
+    ssize_t n;
+    do
+        n = pread(c->from, c->pool->chunk, want, at);
+    while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return n ? -errno : 0;
+    int error = c->to < 0 ? 0 : write_all(c->to, c->pool->chunk, (size_t)n, at);
+    return error ? error : n;
+}
+
+/*
+ * The same without reading from `from`: a mapping of it is written to `to`, which fails instead of killing us
+ * where the file has become shorter, and read back from there.
+ */
+static ssize_t copy_quietly(struct copy *c, size_t want, off_t at)
+{
+    off_t low = at & ~(off_t)4095;
+    size_t lead = (size_t)(at - low);
+    uint8_t *map = mmap(NULL, lead + want, PROT_READ, MAP_PRIVATE | MAP_POPULATE, c->from, low);
+    if (map == MAP_FAILED)
+        return copy_read(c, want, at);
+    size_t done = 0;
+    ssize_t n = 1;
+    while (done < want && n > 0) {
+        n = pwrite(c->to, map + lead + done, want - done, at + (off_t)done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n < 0 && errno == EINTR)
+            n = 1;
+    }
+    int error = n == 0 ? -ENOSPC : n < 0 && errno != EFAULT ? -errno : 0;
+    munmap(map, lead + want);
+    if (error || !done)
+        return error;
+    n = pread(c->to, c->pool->chunk, done, at);
+    return n == (ssize_t)done ? n : n < 0 ? -errno : -EIO;
+}
+
 /* Copies [start, end), or up to the end of a file that has become shorter. */
 static int copy_extent(struct copy *c, off_t start, off_t end)
 {
@@ -237,17 +412,12 @@ static int copy_extent(struct copy *c, off_t start, off_t end)
     }
     while (start < end) {
         size_t want = end - start < COPY_CHUNK ? (size_t)(end - start) : COPY_CHUNK;
-        ssize_t n = pread(c->from, c->pool->chunk, want, start);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = c->quiet ? copy_quietly(c, want, start) : copy_read(c, want, start);
         if (n < 0)
-            return -errno;
+            return (int)n;
         if (n == 0)
             break;
         crypto_generichash_update(&c->state, c->pool->chunk, (unsigned long long)n);
-        int error = c->to < 0 ? 0 : write_all(c->to, c->pool->chunk, (size_t)n, start);
-        if (error)
-            return error;
         c->pool->counts.bytes_copied += c->to < 0 ? 0 : (uint64_t)n;
         start += n;
     }
@@ -255,48 +425,36 @@ static int copy_extent(struct copy *c, off_t start, off_t end)
     return 0;
 }
 
-/* The next extent of data at or after `at`; *start = size when there is none. */
-static void next_extent(int fd, off_t at, off_t size, off_t *start, off_t *end)
+static int copy_extents(struct copy *c, const struct extents *x, const struct stat *st)
 {
-    *start = lseek(fd, at, SEEK_DATA);
-    if (*start < 0) {
-        bool none = errno == ENXIO;
-        *start = none ? size : at;
-        *end = size;
-        return;
-    }
-    *end = lseek(fd, *start, SEEK_HOLE);
-    if (*start > size)
-        *start = size;
-    if (*end <= *start || *end > size)
-        *end = size;
-}
-
-static bool mostly_holes(int fd, const struct stat *st)
-{
-    off_t data = 0, start, end;
-    if ((uint64_t)st->st_size <= HOLES_MAX)
-        return false;
-    for (off_t at = 0; at < st->st_size; at = end) {
-        next_extent(fd, at, st->st_size, &start, &end);
-        data += end - start;
-    }
-    return (uint64_t)(st->st_size - data) > HOLES_MAX;
-}
-
-/* Hashes the file behind `from` into hash and copies it into the empty file `to` (or nowhere when to is -1).
- */
-static int copy_file(struct pool *pool, int from, int to, const struct stat *st, uint8_t hash[POOL_HASH_SIZE])
-{
-    struct copy c = {.pool = pool, .from = from, .to = to, .by_extent = mostly_holes(from, st)};
     off_t start, end;
-    crypto_generichash_init(&c.state, NULL, 0, POOL_HASH_SIZE);
+    c->by_extent = mostly_holes(x, st);
     for (off_t at = 0; at < st->st_size; at = end) {
-        next_extent(from, at, st->st_size, &start, &end);
-        int error = start < end ? copy_extent(&c, start, end) : 0;
+        next_extent(x, at, st->st_size, &start, &end);
+        int error = start < end ? copy_extent(c, start, end) : 0;
         if (error)
             return error;
     }
+    return 0;
+}
+
+/*
+ * Hashes the file behind `from` into hash and copies it into the empty file `to` (or nowhere when to is -1).
+ * `guests`: it is the guest's, who must not see that. In memory, a hole that is read through a mapping
+ * becomes a page; so a file of which the holes are not known is read.
+ */
+static int copy_file(struct pool *pool, int from, bool guests, int to, const struct stat *st,
+                     uint8_t hash[POOL_HASH_SIZE])
+{
+    struct extents x = extents_of(from, st);
+    bool dense = (uint64_t)st->st_blocks * 512 >= (uint64_t)st->st_size;
+    struct copy c = {.pool = pool, .from = from, .to = to};
+    c.quiet = guests && to >= 0 && (dense || x.seeker >= 0 || !in_memory(from));
+    crypto_generichash_init(&c.state, NULL, 0, POOL_HASH_SIZE);
+    int error = copy_extents(&c, &x, st);
+    extents_done(&x);
+    if (error)
+        return error;
     if (c.by_extent)
         crypto_generichash_update(&c.state, (const uint8_t *)&st->st_size, sizeof st->st_size);
     else
@@ -334,41 +492,18 @@ static bool full(int error)
     return error == -ENOSPC || error == -EDQUOT;
 }
 
-/* True when nobody but root could change the file, and we are not root. */
-static bool beyond_reach(const struct stat *st)
-{
-    return geteuid() != 0 && st->st_uid == 0 && !(st->st_mode & 022) && !(st->st_mode & S_ISUID);
-}
-
-static int hardlink_into(struct pool *pool, int fd, struct temp *t)
-{
-    char proc[32];
-    snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
-    snprintf(t->name, sizeof t->name, "tmp-%d-%u", (int)getpid(), pool->serial++);
-    t->fd = -1;
-    return linkat(AT_FDCWD, proc, pool->dir, t->name, AT_SYMLINK_FOLLOW) ? -errno : 0;
-}
-
 /* Fills a temporary file with the content of fd by the cheapest way there is; hash is the content's. */
 static int capture_once(struct pool *pool, int fd, const struct stat *st, struct temp *t, uint8_t hash[32])
 {
-    if (beyond_reach(st) && hardlink_into(pool, fd, t) == 0) {
-        int error = copy_file(pool, fd, -1, st, hash);
-        if (error)
-            temp_drop(pool, t);
-        else
-            pool->counts.hardlinked++;
-        return error;
-    }
     int error = temp_open(pool, t);
     if (error)
         return error;
     struct stat clone;
     if (ioctl(t->fd, FICLONE, fd) == 0 && fstat(t->fd, &clone) == 0) {
-        error = copy_file(pool, t->fd, -1, &clone, hash); /* a clone cannot change any more */
+        error = copy_file(pool, t->fd, false, -1, &clone, hash); /* a clone cannot change any more */
         pool->counts.reflinked += !error;
     } else {
-        error = copy_file(pool, fd, t->fd, st, hash);
+        error = copy_file(pool, fd, true, t->fd, st, hash);
         pool->counts.copied += !error;
     }
     if (!error && fchmod(t->fd, 0400))
@@ -423,7 +558,7 @@ static int into_trace(struct pool *pool, const uint8_t hash[32], uint64_t size)
     if (!error && fstat(from, &st))
         error = -errno;
     if (!error && ioctl(to, FICLONE, from))
-        error = copy_file(pool, from, to, &st, again);
+        error = copy_file(pool, from, false, to, &st, again);
     if (!error && (fchmod(to, 0400) || renameat(pool->files, temp, pool->files, name)))
         error = -errno;
     if (error)
@@ -467,8 +602,7 @@ static int capture(struct pool *pool, int fd, bool unstable, struct pool_file *o
             return error;
         }
         struct identity a = identity_of(&before), b = identity_of(&after);
-        /* A hard link of our own changes the ctime and nothing else. */
-        out->changed = t.fd < 0 ? memcmp(a.field, b.field, 4 * sizeof a.field[0]) != 0 : !same(&a, &b);
+        out->changed = !same(&a, &b);
         if (!out->changed || i + 1 == ATTEMPTS)
             break;
         temp_drop(pool, &t);
@@ -498,10 +632,7 @@ int pool_capture(struct pool *pool, int fd, bool unstable, struct pool_file *out
         return -errno;
     if (!S_ISREG(st.st_mode))
         return -ENODEV;
-    /* Descriptors for writing only, and the lease that has_writers asks for, need one for reading. */
-    char proc[32];
-    snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
-    int mine = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY ? -1 : open(proc, O_RDONLY | O_CLOEXEC);
+    int mine = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY ? open_again(fd) : -1;
     int use = mine >= 0 ? mine : fd;
     struct identity id = identity_of(&st);
     int error = unstable ? -ENOENT : remembered(pool, use, &id, out);

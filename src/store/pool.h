@@ -40,7 +40,7 @@ struct pool_file {
 };
 
 struct pool_counts { /* for the log and for tests */
-    uint64_t asked, remembered, hashed, reflinked, hardlinked, copied, bytes_copied;
+    uint64_t asked, remembered, hashed, reflinked, copied, bytes_copied;
 };
 
 /* pool_dir and files_dir are directory descriptors, kept by the caller while the pool is open. Returns 0 or
@@ -51,7 +51,8 @@ void pool_close(struct pool *pool);
 /*
  * Captures the regular file behind fd and gives it its name in the trace's files directory. With `unstable`
  * the asker knows that the file's times prove nothing: it is read again. Returns 0 or -errno; -ENOSPC and
- * -EDQUOT leave nothing behind, so the call can be repeated. The file offset of fd is not used.
+ * -EDQUOT leave nothing behind, so the call can be repeated. The file that fd is open to is left as it
+ * was: see pool.c.
  */
 int pool_capture(struct pool *pool, int fd, bool unstable, struct pool_file *out);
 

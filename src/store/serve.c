@@ -111,13 +111,20 @@ static void reply(int to, const struct store_reply *r, int fd)
         LOG(store, "a reply was not taken: %s", strerror(-error));
 }
 
-/* Answers a request for a file; returns -errno of a full disk, when nothing was answered. */
-static int answer_file(struct store *s, const struct store_request *q, const char *path, int to, int file)
+/*
+ * Answers a request for a file; returns -errno of a full disk, when nothing was answered. The file is closed
+ * before: what ends with the last descriptor of an open file (a flock, an unlinked name) must end when the
+ * guest closes its own.
+ */
+static int answer_file(struct store *s, const struct store_request *q, const char *path, int to, int *file)
 {
     struct pool_file captured;
-    int error = file < 0 ? -EBADF : pool_capture(s->pool, file, q->status == 1, &captured);
+    int error = *file < 0 ? -EBADF : pool_capture(s->pool, *file, q->status == 1, &captured);
     if (full(error))
         return error;
+    if (*file >= 0)
+        close(*file);
+    *file = -1;
     struct store_reply r = {.error = -error};
     if (!error) {
         char name[POOL_NAME_SIZE], text[PATH_MAX + 100];
@@ -149,9 +156,10 @@ static int answer_ring(struct store *s, const struct store_request *q, int to)
     return 0;
 }
 
-static int answer(struct store *s, const struct store_request *q, const char *text, int to, int file)
+static int answer(struct store *s, struct waiting *w)
 {
-    return q->op == STORE_FILE ? answer_file(s, q, text, to, file) : answer_ring(s, q, to);
+    return w->request.op == STORE_FILE ? answer_file(s, &w->request, w->text, w->reply, &w->file)
+                                       : answer_ring(s, &w->request, w->reply);
 }
 
 static void waiting_free(struct waiting *w)
@@ -171,7 +179,7 @@ static void answer_or_wait(struct store *s, const struct store_request *q, const
         die("no memory for a request");
     *w = (struct waiting){.request = *q, .reply = to, .file = file};
     strcpy(w->text, text);
-    int error = answer(s, q, text, to, file);
+    int error = answer(s, w);
     if (!error) {
         waiting_free(w);
         return;
@@ -189,7 +197,7 @@ bool serve_waiting(struct store *s)
 {
     while (s->waiting) {
         struct waiting *w = s->waiting;
-        if (answer(s, &w->request, w->text, w->reply, w->file)) {
+        if (answer(s, w)) {
             s->retry_ms = now_ms() + RETRY_MS;
             return false;
         }

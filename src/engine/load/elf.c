@@ -2,10 +2,12 @@
 #include "engine/load/elf.h"
 
 #include <errno.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "engine/event/event.h"
@@ -31,6 +33,30 @@ static int read_at(int fd, void *to, size_t n, uint64_t offset)
     return 0;
 }
 
+/*
+ * The same through a mapping, which watchers of the file do not see. A hole of a file in memory would become
+ * a page of it: there it is read.
+ */
+static int peek_at(int fd, void *to, size_t n, uint64_t offset)
+{
+    struct stat st;
+    struct statfs fs;
+    if (fstat(fd, &st) || fstatfs(fd, &fs))
+        return -EIO;
+    bool sparse = (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size;
+    if (sparse && (fs.f_type == TMPFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC))
+        return read_at(fd, to, n, offset);
+    if (offset > (uint64_t)st.st_size || n > (uint64_t)st.st_size - offset)
+        return -ENOEXEC;
+    size_t lead = offset % PAGE_SIZE;
+    uint8_t *map = mmap(NULL, lead + n, PROT_READ, MAP_PRIVATE, fd, (off_t)(offset - lead));
+    if (map == MAP_FAILED)
+        return -EIO;
+    size_t missed = safe_copy(to, map + lead, n);
+    munmap(map, lead + n);
+    return missed ? -EIO : 0;
+}
+
 static bool header_fits(const Elf64_Ehdr *h)
 {
     return !memcmp(h->e_ident, ELFMAG, SELFMAG) && h->e_ident[EI_CLASS] == ELFCLASS64 &&
@@ -39,9 +65,10 @@ static bool header_fits(const Elf64_Ehdr *h)
            h->e_phnum * sizeof(Elf64_Phdr) <= PROGRAMS_SIZE_MAX;
 }
 
-int elf_read(int fd, struct elf_image *image)
+static int read_image(int fd, struct elf_image *image,
+                      int (*read_part)(int fd, void *to, size_t n, uint64_t offset))
 {
-    int error = read_at(fd, &image->header, sizeof image->header, 0);
+    int error = read_part(fd, &image->header, sizeof image->header, 0);
     if (error)
         return error;
     if (!header_fits(&image->header))
@@ -50,10 +77,20 @@ int elf_read(int fd, struct elf_image *image)
     image->programs = malloc(size);
     if (!image->programs)
         return -ENOMEM;
-    error = read_at(fd, image->programs, size, image->header.e_phoff);
+    error = read_part(fd, image->programs, size, image->header.e_phoff);
     if (error)
         elf_free(image);
     return error;
+}
+
+int elf_read(int fd, struct elf_image *image)
+{
+    return read_image(fd, image, read_at);
+}
+
+int elf_peek(int fd, struct elf_image *image)
+{
+    return read_image(fd, image, peek_at);
 }
 
 void elf_free(struct elf_image *image)

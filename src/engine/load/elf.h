@@ -20,6 +20,8 @@ struct elf_image {
  * -ENOEXEC, -EIO when the file cannot be read, -ENOMEM. Free with elf_free after success only.
  */
 int elf_read(int fd, struct elf_image *image);
+/* The same for a file that the guest maps: nobody who watches the file sees it. */
+int elf_peek(int fd, struct elf_image *image);
 void elf_free(struct elf_image *image);
 
 /*

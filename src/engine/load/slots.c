@@ -23,7 +23,7 @@ bool slot_need(int fd, struct slot_need *need)
 {
     struct elf_image image;
     struct stat st;
-    if (elf_read(fd, &image) || fstat(fd, &st))
+    if (elf_peek(fd, &image) || fstat(fd, &st))
         return false;
     bool fine = image.header.e_type == ET_DYN && elf_span(&image, &need->span, &need->align);
     elf_free(&image);
