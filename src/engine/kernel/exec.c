@@ -27,6 +27,7 @@
 #include "engine/kernel/process.h"
 #include "engine/kernel/procview.h"
 #include "engine/kernel/signals.h"
+#include "engine/kernel/vfork.h"
 #include "engine/load/program.h"
 #include "engine/translate/cache.h"
 
@@ -211,7 +212,7 @@ static void publish_exec(struct task *t, const struct sys_call *c, uint32_t next
                               &own,    sizeof own};
     event_publish(t, &head);
     event_end(END_EXEC, (int)next, NULL);
-    process_leaving();
+    vfork_leave();
 }
 
 static struct rlimit saved_limit; /* of descriptors, during an exec */

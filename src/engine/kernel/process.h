@@ -32,8 +32,4 @@ void process_has_published(void);
  * cannot start. */
 void process_begin(struct task *t, const char *path, char **argv, char **envp);
 
-/* The process is about to go or to exec: a parent in vfork gets the memory that this child changed and goes
- * on. */
-void process_leaving(void);
-
 #endif

@@ -20,7 +20,7 @@
 #include "engine/guest/access.h"
 #include "engine/host/disposition.h"
 #include "engine/host/raw.h"
-#include "engine/kernel/process.h"
+#include "engine/kernel/vfork.h"
 
 enum { SIGNALS = 64, REDZONE = 128, XSTATE_SIZE = 512 + 64 + 256, XSTATE_FEATURES = 7 };
 enum { MAGIC1 = 0x46505853, MAGIC2 = 0x46505845 };
@@ -500,7 +500,7 @@ void signals_begin(struct task *t)
     disposition_mask(t->blocked);
 }
 
-void signals_exec(struct task *t)
+void signals_clear_handlers(void)
 {
     for (int signo = 1; signo <= SIGNALS; signo++) {
         if (actions[signo].handler <= 1 && !actions[signo].flags)
@@ -509,13 +509,18 @@ void signals_exec(struct task *t)
         if (signo != SIGKILL && signo != SIGSTOP)
             install(signo);
     }
+}
+
+void signals_exec(struct task *t)
+{
+    signals_clear_handlers();
     memset(t->altstack, 0, sizeof t->altstack);
 }
 
 void signals_die(int signo)
 {
     event_end(END_SIGNAL, signo, NULL);
-    process_leaving();
+    vfork_leave();
     const struct rlimit none = {0, 0};
     raw4(SYS_prlimit64, 0, RLIMIT_CORE, &none, 0);
     struct action a = {0};

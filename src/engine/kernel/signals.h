@@ -19,6 +19,8 @@ int64_t both_rt_sigreturn(struct task *t, struct sys_call *c);
 
 /* Recording: takes over the dispositions and mask that the process was started with. */
 void signals_begin(struct task *t);
+/* CLONE_CLEAR_SIGHAND: what is not ignored has its default action. */
+void signals_clear_handlers(void);
 /* What a successful exec does to dispositions and the alternate stack. */
 void signals_exec(struct task *t);
 
