@@ -116,6 +116,15 @@ void code_mapped(const struct vma *v)
 {
 }
 
+bool watch_open(uint64_t start, uint64_t end)
+{
+    return false;
+}
+
+void watch_restore(uint64_t start, uint64_t end)
+{
+}
+
 void code_invalidate(uint64_t start, uint64_t end)
 {
     assert_true(start < end);

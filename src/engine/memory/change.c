@@ -190,10 +190,7 @@ int change_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uin
 
 void change_discard(struct space *s, uint64_t start, uint64_t len, bool removed)
 {
-    for (struct vma *v = space_at_or_above(s, start); v && v->start < start + len;
-         v = space_at_or_above(s, v->end))
-        if (v->prot & PROT_EXEC)
-            code_invalidate(v->start > start ? v->start : start, v->end < start + len ? v->end : start + len);
+    space_content_changed(s, start, start + len);
     report(MAP_OP_DISCARD, start, len, &(struct trace_map){.shared = removed}, NULL);
     record_files(s, start, start + len, true);
 }

@@ -223,23 +223,10 @@ static int place(const struct vma *v)
     return error;
 }
 
-/* Code in views of [from, to) of the object may have changed. */
-static void invalidate(const struct space *s, uint16_t object, uint64_t from, uint64_t to)
-{
-    for (uint32_t i = 0; i < s->count; i++) {
-        const struct vma *v = &s->vmas[i];
-        if (v->object != object || !(v->prot & PROT_EXEC) || v->offset >= to)
-            continue;
-        uint64_t low = from > v->offset ? v->start + (from - v->offset) : v->start;
-        uint64_t high = to - v->offset < v->end - v->start ? v->start + (to - v->offset) : v->end;
-        if (low < high)
-            code_invalidate(low, high);
-    }
-}
-
 static int place_all(const struct space *s, uint16_t object)
 {
-    invalidate(s, object, 0, ~0ull); /* with the watch on its pages, which mapping them again would undo */
+    space_object_changed(s, object, 0,
+                         ~0ull); /* with the watch on its pages, which mapping them again would undo */
     for (uint32_t i = 0; i < s->count; i++) {
         int error = s->vmas[i].object == object ? place(&s->vmas[i]) : 0;
         if (error)
@@ -328,7 +315,7 @@ static int take_over(const struct space *s, struct replica *r, const struct vma 
         if (s->vmas[i].object == v->object)
             error = take_range(r, content, &s->vmas[i]);
     memcpy(r->hash, hash, sizeof r->hash);
-    invalidate(s, v->object, 0, ~0ull);
+    space_object_changed(s, v->object, 0, ~0ull);
     return error;
 }
 
@@ -402,7 +389,7 @@ int replica_resize(const struct space *s, uint16_t object, uint64_t size)
         return fd;
     if (ftruncate(fd, (off_t)size))
         return -errno;
-    invalidate(s, object, PAGE_UP(size), ~0ull);
+    space_object_changed(s, object, PAGE_UP(size), ~0ull);
     return 0;
 }
 
@@ -438,7 +425,7 @@ int replica_store(const struct space *s, const struct vma *v, uint64_t addr, con
     else
         memset(p + (offset - page), 0, len);
     munmap(p, PAGE_SIZE);
-    invalidate(s, v->object, offset, offset + len);
+    space_object_changed(s, v->object, offset, offset + len);
     return 0;
 }
 

@@ -27,6 +27,7 @@
 #include "engine/host/raw.h"
 #include "engine/memory/capture.h"
 #include "engine/memory/replica.h"
+#include "engine/memory/watch.h"
 
 struct space guest_space;
 
@@ -219,7 +220,7 @@ bool space_legal(uint64_t start, uint64_t len)
     return len && !((start | len) % PAGE_SIZE) && space_within(start, start + len);
 }
 
-static int host_prot(uint32_t prot)
+int space_host_prot(uint32_t prot)
 {
     return (int)(prot & (PROT_READ | PROT_WRITE)) | (prot & PROT_EXEC ? PROT_READ : 0);
 }
@@ -234,8 +235,8 @@ static int host_map(const struct vma *v, int fd, int flags)
         fd = replica >= 0 ? replica : fd;
     }
     flags |= MAP_FIXED | (shared ? MAP_SHARED : MAP_PRIVATE) | (fd < 0 ? MAP_ANONYMOUS : 0);
-    int64_t r = raw6(SYS_mmap, v->start, v->end - v->start, (uint64_t)host_prot(v->prot), (uint64_t)flags,
-                     (uint64_t)fd, fd < 0 ? 0 : v->offset);
+    int64_t r = raw6(SYS_mmap, v->start, v->end - v->start, (uint64_t)space_host_prot(v->prot),
+                     (uint64_t)flags, (uint64_t)fd, fd < 0 ? 0 : v->offset);
     return r < 0 ? (int)r : 0;
 }
 
@@ -246,17 +247,20 @@ int space_host_map(const struct vma *v)
 
 int space_host_protect(const struct vma *v)
 {
-    return (int)raw3(SYS_mprotect, v->start, v->end - v->start, host_prot(v->prot));
+    return (int)raw3(SYS_mprotect, v->start, v->end - v->start, space_host_prot(v->prot));
 }
 
-/* Tells the translator that executable memory in the range goes away or changes. */
-static void invalidate(const struct space *s, uint64_t start, uint64_t end)
+/* Tells the translator that memory in the range goes away or changes: its code, and code whose other view it
+ * is. */
+static bool invalidate(const struct space *s, uint64_t start, uint64_t end)
 {
+    bool watched = watch_open(start, end);
     for (uint32_t i = index_above(s, start); i < s->count && s->vmas[i].start < end; i++) {
         const struct vma *v = &s->vmas[i];
         if (v->prot & PROT_EXEC)
             code_invalidate(v->start > start ? v->start : start, v->end < end ? v->end : end);
     }
+    return watched;
 }
 
 /* From here on, pages of the mapping may differ from the file's. */
@@ -274,6 +278,31 @@ static void writable_view(const struct space *s, const struct vma *v)
         const struct vma *other = &s->vmas[i];
         if (other->object == v->object && (other->prot & PROT_EXEC) && other->start != v->start)
             code_invalidate(other->start, other->end);
+    }
+}
+
+void space_object_changed(const struct space *s, uint16_t object, uint64_t from, uint64_t to)
+{
+    for (uint32_t i = 0; object && i < s->count; i++) {
+        const struct vma *v = &s->vmas[i];
+        if (v->object != object || !(v->prot & PROT_EXEC) || v->offset >= to)
+            continue;
+        uint64_t low = from > v->offset ? v->start + (from - v->offset) : v->start;
+        uint64_t high = to - v->offset < v->end - v->start ? v->start + (to - v->offset) : v->end;
+        if (low < high)
+            code_invalidate(low, high);
+    }
+}
+
+void space_content_changed(const struct space *s, uint64_t start, uint64_t end)
+{
+    for (uint32_t i = index_above(s, start); i < s->count && s->vmas[i].start < end; i++) {
+        const struct vma *v = &s->vmas[i];
+        uint64_t low = v->start > start ? v->start : start, high = v->end < end ? v->end : end;
+        if (v->prot & PROT_EXEC)
+            code_invalidate(low, high);
+        if (v->shared)
+            space_object_changed(s, v->object, v->offset + (low - v->start), v->offset + (high - v->start));
     }
 }
 
@@ -303,6 +332,10 @@ int space_adopt(struct space *s, const struct vma *v)
         return -ENOMEM;
     invalidate(s, v->start, v->end);
     replace(s, v);
+    space_host_protect(v); /* closing a watch set it to that of what was there; fails for devices */
+    if (v->prot & PROT_EXEC)
+        code_mapped(v);
+    writable_view(s, v);
     return 0;
 }
 
@@ -348,7 +381,8 @@ int space_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot)
         if (s->vmas[i].prot != prot)
             invalidate(s, s->vmas[i].start > start ? s->vmas[i].start : start,
                        s->vmas[i].end < end ? s->vmas[i].end : end);
-    int64_t r = raw3(SYS_mprotect, start, len, host_prot(prot));
+    int64_t r = raw3(SYS_mprotect, start, len, space_host_prot(prot));
+    watch_restore(start, end); /* after a failure, too: the kernel may have come half the way */
     if (r < 0)
         return (int)r;
     split_at(s, start);
@@ -376,8 +410,8 @@ static int64_t host_mremap(uint64_t old, uint64_t old_len, uint64_t start, uint6
 
 /*
  * The host may hold as several mappings what the guest has as one: private ones of replay merge by other
- * rules than shared ones of the recording. A single page is always one mapping, and a grown one grows at
- * its last page.
+ * rules than shared ones of the recording, and pages that were watched may stay apart. A single page is
+ * always one mapping, and a grown one grows at its last page.
  */
 static int host_mremap_pages(uint64_t old, uint64_t old_len, uint64_t start, uint64_t len)
 {
@@ -409,12 +443,12 @@ int space_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint
     move_start(&moved, old);
     moved.start = start;
     moved.end = start + len;
-    if (start != old) {
+    if (start != old)
         invalidate(s, start, start + len);
-        invalidate(s, old, old + old_len);
-    }
+    /* one that grows in place, too: watched pages are mappings of their own */
+    bool split = invalidate(s, old, old + old_len);
     int64_t r = host_mremap(old, old_len, start, len);
-    if (r == -EFAULT && engine.mode == ENGINE_REPLAY)
+    if (r == -EFAULT && (split || engine.mode == ENGINE_REPLAY))
         r = host_mremap_pages(old, old_len, start, len);
     if (r < 0)
         return (int)r;
@@ -422,6 +456,7 @@ int space_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint
     replace(s, &moved);
     if (moved.prot & PROT_EXEC)
         code_mapped(&moved);
+    writable_view(s, &moved);
     gap_appeared(s, old);
     LOG(map, "move 0x%lx+0x%lx to 0x%lx+0x%lx", (unsigned long)old, (unsigned long)old_len,
         (unsigned long)start, (unsigned long)len);
@@ -459,7 +494,7 @@ static int discard_part(const struct vma *part, bool removed)
 static int discard(struct space *s, const struct trace_map *map)
 {
     uint64_t end = map->addr + map->len;
-    invalidate(s, map->addr, end);
+    space_content_changed(s, map->addr, end);
     for (uint32_t i = index_above(s, map->addr); i < s->count && s->vmas[i].start < end; i++) {
         struct vma part = s->vmas[i];
         if (part.start < map->addr)

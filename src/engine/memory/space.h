@@ -1,6 +1,6 @@
 /*
- * space.h: the guest's address space: its mappings, for those who read them and for those who change them (the loader,
- * the memory system calls, replay).
+ * space.h: the guest's address space: its mappings, for those who read them and for those who change them
+ * (the loader, the memory system calls, replay).
  *
  * Everything here keeps two things equal: the host's mappings inside the guest's ranges and the sorted array
  * of vmas. A function that fails has changed neither. One caller at a time.
@@ -77,6 +77,11 @@ void code_invalidate(uint64_t start, uint64_t end);
 /* executable guest memory appeared; after it has */
 void code_mapped(const struct vma *v);
 
+/* Bytes [from, to) of what the object is, or the content of [start, end) in memory, changes without a store
+ * of the guest: code in any view of it is forgotten. */
+void space_object_changed(const struct space *s, uint16_t object, uint64_t from, uint64_t to);
+void space_content_changed(const struct space *s, uint64_t start, uint64_t end);
+
 /* True when [start, end) lies inside one of the ranges that are the guest's. */
 bool space_within(uint64_t start, uint64_t end);
 /* True when [start, start+len) may hold guest mappings: page aligned, not empty, inside the guest's ranges.
@@ -99,6 +104,8 @@ int space_unmap(struct space *s, uint64_t start, uint64_t len);
 /* Replay: maps v, which is in the array, anew at the host because its object has another replica. 0 or
  * -errno. */
 int space_host_map(const struct vma *v);
+/* What the host gives a guest page with prot: guest code is never executed in place. */
+int space_host_prot(uint32_t prot);
 /* Gives v's pages at the host the protection that v says. 0 or -errno. */
 int space_host_protect(const struct vma *v);
 /* All of [start, start+len) must be mapped. */

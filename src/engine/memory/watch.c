@@ -1,6 +1,7 @@
 /* watch.c: see watch.h. */
 #include "engine/memory/watch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -70,14 +71,20 @@ void watch_code(uint64_t start, uint64_t end)
     }
 }
 
+/* The page as the guest has it, or as that without writing. */
+static int protect_page(uint64_t page, bool writable)
+{
+    const struct vma *v = space_find(&guest_space, page);
+    int prot = v ? space_host_prot(v->prot) : PROT_NONE;
+    return v ? mprotect((void *)page, PAGE_SIZE, writable ? prot : prot & ~PROT_WRITE) : 0;
+}
+
 static void drop(uint32_t i)
 {
     uint64_t page = watched[i].page;
     watched[i] = watched[--watch_count];
-    const struct vma *v = space_find(&guest_space, page);
-    if (v && find(page) < 0)
-        mprotect((void *)page, PAGE_SIZE,
-                 (int)(v->prot & ~(uint32_t)PROT_EXEC)); /* fails where the mapping is going */
+    if (find(page) < 0)
+        protect_page(page, true); /* fails where the mapping is going */
 }
 
 static void open_code(uint64_t code)
@@ -101,15 +108,25 @@ bool watch_fault(uint64_t addr)
     return true;
 }
 
-void watch_open(uint64_t start, uint64_t end)
+bool watch_open(uint64_t start, uint64_t end)
 {
+    bool any = false;
     for (uint32_t i = 0; i < watch_count;)
         if (watched[i].page >= PAGE_DOWN(start) && watched[i].page < end) {
             open_code(watched[i].code);
+            any = true;
             i = 0;
         } else {
             i++;
         }
+    return any;
+}
+
+void watch_restore(uint64_t start, uint64_t end)
+{
+    for (uint32_t i = 0; i < watch_count; i++)
+        if (watched[i].page >= start && watched[i].page < end && protect_page(watched[i].page, false))
+            BUG("cannot protect guest page 0x%lx", (unsigned long)watched[i].page);
 }
 
 void code_invalidate(uint64_t start, uint64_t end)
@@ -126,3 +143,56 @@ void code_mapped(const struct vma *v)
 {
     watch_hooks.mapped(v);
 }
+
+#ifdef CLIO_VERIFY
+
+/* The host can write [start, end) of v: code of other views of the same memory, and of these pages, must be
+ * gone. */
+static void verify_part(const struct vma *v, uint64_t start, uint64_t end)
+{
+    VERIFY(!(v->prot & PROT_EXEC) || !watch_hooks.holds(start, end),
+           "code at 0x%lx-0x%lx lies in writable memory", (unsigned long)start, (unsigned long)end);
+    uint64_t from = v->offset + (start - v->start), to = v->offset + (end - v->start);
+    for (uint32_t i = 0; v->shared && v->object && i < guest_space.count; i++) {
+        const struct vma *o = &guest_space.vmas[i];
+        uint64_t low = o->offset > from ? o->offset : from, high = o->offset + (o->end - o->start);
+        high = high < to ? high : to;
+        VERIFY(o->object != v->object || !(o->prot & PROT_EXEC) || low >= high ||
+                   !watch_hooks.holds(o->start + (low - o->offset), o->start + (high - o->offset)),
+               "code at 0x%lx is writable at 0x%lx", (unsigned long)(o->start + (low - o->offset)),
+               (unsigned long)(start + (low - from)));
+    }
+}
+
+static void verify_mapping(uint64_t start, uint64_t end)
+{
+    for (const struct vma *v = space_at_or_above(&guest_space, start); v && v->start < end;
+         v = space_at_or_above(&guest_space, v->end))
+        verify_part(v, v->start > start ? v->start : start, v->end < end ? v->end : end);
+}
+
+/* Every call after which there are watched pages, and one in so many of the others, for reading the maps is
+ * slow. */
+void watch_verify(void)
+{
+    enum { ONE_IN = 16 };
+    static unsigned calls;
+    if (!watch_count && ++calls % ONE_IN)
+        return;
+    FILE *f = fopen("/proc/self/maps", "re");
+    char line[8192], writable;
+    unsigned long start, end;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "%lx-%lx %*1s%c", &start, &end, &writable) == 3 && writable == 'w')
+            verify_mapping(start, end);
+    if (f)
+        fclose(f);
+}
+
+#else
+
+void watch_verify(void)
+{
+}
+
+#endif

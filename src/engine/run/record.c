@@ -17,27 +17,38 @@
 
 /* ---- system calls ---- */
 
+/* The call may write where addresses in memory say, not only behind its arguments. */
+static bool writes_anywhere(const struct sys_row *row, uint32_t nr)
+{
+    if (!row || !row->name || (row->flags & ROW_VECTOR))
+        return true;
+    enum { GETXATTRAT = 464 };
+    return nr == SYS_ioctl || nr == SYS_process_vm_writev || nr == GETXATTRAT || nr == SYS_keyctl;
+}
+
 /*
  * Pages with watched code would make the kernel refuse to write there. Opens those that the call might write
  * to, as its arguments look: behind every address, as far as the largest count could reach; all of them for
  * vectors.
  */
-static void open_buffers(const struct sys_call *c)
+static void open_buffers(const struct sys_row *row, const struct sys_call *c)
 {
     enum { STRUCT_MAX = 4096, ELEMENT_MAX = 64, COUNT_MAX = 1 << 20 };
     uint64_t reach = STRUCT_MAX;
-    switch (c->nr) {
-    case SYS_readv:
-    case SYS_preadv:
-    case SYS_preadv2:
-    case SYS_recvmsg:
-    case SYS_recvmmsg:
-    case SYS_process_vm_readv:
-    case SYS_vmsplice:
-    case SYS_io_getevents:
-    case SYS_ioctl:
-        watch_open(0, GUEST_HIGH);
+    if (writes_anywhere(row, c->nr)) {
+        watch_open(0, ~0ull);
         return;
+    }
+    if (row->flags & SYS_SEEN)
+        return;
+    switch (c->nr) {
+    case SYS_mmap:
+    case SYS_mprotect:
+    case SYS_pkey_mprotect:
+    case SYS_munmap:
+    case SYS_madvise:
+    case SYS_brk:
+        return; /* have addresses, and write nothing */
     }
     for (int i = 0; i < 6; i++) {
         uint64_t n = (uint32_t)c->args[i];
@@ -47,7 +58,7 @@ static void open_buffers(const struct sys_call *c)
             reach = n;
     }
     for (int i = 0; i < 6; i++)
-        if (c->args[i] >= GUEST_LOW && c->args[i] < GUEST_HIGH)
+        if (c->args[i] >= GUEST_LOW && c->args[i] + reach > c->args[i])
             watch_open(c->args[i], c->args[i] + reach);
 }
 
@@ -57,7 +68,7 @@ static int64_t perform(struct task *t, struct sys_call *c)
     if (row && (row->flags & SYS_TEMPMASK))
         signals_note_temp_mask(t, c);
     if (watch_count)
-        open_buffers(c);
+        open_buffers(row, c);
     if (row && (row->flags & SYS_BOTH))
         return row->both(t, c);
     return sys_record(t, c);

@@ -195,5 +195,6 @@ void exit_syscall(struct task *t)
 {
     t->regs.rip = t->exit_pc;
     run_client->syscall(t);
+    watch_verify();
     dispatch_resume(t);
 }

@@ -531,6 +531,20 @@ void cache_invalidate_range(uint64_t start, uint64_t end)
     share_forget(start, end);
 }
 
+bool cache_holds(uint64_t start, uint64_t end)
+{
+    const struct cache *c = cache_own;
+    for (uint32_t i = 0; i < c->nblocks; i++) {
+        const struct block *b = &c->blocks[i];
+        if (b->valid && b->pc < end && b->pc + b->guest_length > start)
+            return true;
+    }
+    for (uint32_t i = 0; i < cache_active.count; i++)
+        if (cache_active.range[i].start < end && start < cache_active.range[i].end)
+            return true;
+    return false;
+}
+
 bool cache_lost(uint64_t pc)
 {
     const struct cache *c = cache_where(pc).cache;

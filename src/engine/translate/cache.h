@@ -187,6 +187,9 @@ bool cache_contains(uint64_t host_pc);
 const struct code_range *cache_range(uint64_t host_pc);
 /* True when some valid block starts at pc; looks at all of them. For VERIFY builds. */
 bool cache_lost(uint64_t pc);
+/* True when valid code of [start, end) exists, or may in the shared cache; looks at all blocks. For VERIFY
+ * builds. */
+bool cache_holds(uint64_t start, uint64_t end);
 /* Forgets the process's blocks that hold guest code of [start, end), and that it is shared. */
 void cache_invalidate_range(uint64_t start, uint64_t end);
 /* Forgets the process's own code; blocks and links from before, which had another generation, must not be

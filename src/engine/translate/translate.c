@@ -57,7 +57,7 @@ struct xlate { /* one translation under way */
 
 void translate_init(void)
 {
-    watch_hooks = (struct watch_hooks){cache_invalidate_range, share_mapped};
+    watch_hooks = (struct watch_hooks){cache_invalidate_range, share_mapped, cache_holds};
     decode_init();
     cache_init(!translate_options.single_block && !translate_options.alone_high);
 }
