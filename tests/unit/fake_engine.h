@@ -133,6 +133,10 @@ int64_t task_syscall(struct task *t, struct sys_call *c)
     return c->result = raw6(c->nr, c->args[0], c->args[1], c->args[2], c->args[3], c->args[4], c->args[5]);
 }
 
+void signals_note_temp_mask(struct task *t, const struct sys_call *c)
+{
+}
+
 bool space_allows(const struct space *s, uint64_t addr, uint64_t len, uint32_t prot)
 {
     for (uint32_t i = 0; i < s->count; i++)

@@ -17,13 +17,13 @@ safe_copy_fault:
     ret
 
 /*
- * int64_t task_syscall(struct task *t, struct sys_call *c): see access.h. A handler that queued a signal while
+ * int64_t task_syscall_enter(struct task *t, struct sys_call *c): see access.h. A handler that queued a signal while
  * the pc was in [task_syscall_check, task_syscall_insn] goes on at task_syscall_restart. At task_syscall_insn the
- * kernel has either not begun or wants to begin again.
+ * kernel has either not begun or wants to begin again; at task_syscall_done it has just returned.
  */
-    .globl task_syscall, task_syscall_check, task_syscall_insn, task_syscall_restart
-    .type task_syscall, @function
-task_syscall:
+    .globl task_syscall_enter, task_syscall_check, task_syscall_insn, task_syscall_done, task_syscall_restart
+    .type task_syscall_enter, @function
+task_syscall_enter:
     pushq %rbx
     pushq %r12
     movq %rdi, %rbx
@@ -41,6 +41,7 @@ task_syscall_check:
     jne task_syscall_restart
 task_syscall_insn:
     syscall
+task_syscall_done:
     movq %rax, CALL_RESULT(%r12)
     popq %r12
     popq %rbx

@@ -31,10 +31,20 @@ static inline int guest_write(uint64_t addr, const void *from, size_t n)
 int64_t guest_string(char *to, size_t size, uint64_t addr);
 
 /*
- * Performs a system call for the guest. Before entering the kernel and until it has returned, a signal that
+ * Performs a system call for the guest with the kernel's mask as it is. Before entering the kernel and until it has returned, a signal that
  * the handler queued for the guest makes it return -EINTR, or (when the kernel would restart the call, or has
  * not yet begun it) sets c->restart. Sets c->result and returns it. FAST.
  */
+int64_t task_syscall_enter(struct task *t, struct sys_call *c);
+/*
+ * The same for a call of the guest's own: while it lasts, the kernel also holds back those of SYNC_SIGNALS that the
+ * guest blocks or ignores, and has those that wait in t->held, so that the call ends, waits and counts as it would
+ * alone. FAST.
+ */
 int64_t task_syscall(struct task *t, struct sys_call *c);
+/* Gives a signal that was taken for the guest back to the kernel, which must block it. FAST. */
+void task_requeue(const struct task *t, const uint8_t siginfo[128]);
+/* The same for those of t->held. FAST. */
+void task_give_back_held(struct task *t);
 
 #endif

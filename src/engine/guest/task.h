@@ -51,7 +51,7 @@
 
 #include "trace/record.h"
 
-enum { TASK_XSAVE_MAX = 4096 };
+enum { TASK_XSAVE_MAX = 4096, SIGNAL_SYNC_MAX = 11 /* the highest of SYNC_SIGNALS */ };
 
 struct effects { /* memory the kernel set during one event; grows; bytes are copied at event_commit */
     struct trace_effect *v;
@@ -99,15 +99,22 @@ struct task {
     bool called;           /* the fast path has performed and recorded it; it is finished but for signals */
     struct queued_signal { /* one signal taken from the kernel for the guest, while pending is not 0 */
         uint8_t siginfo[128];
+        bool in_call; /* it ended a call whose temp_mask was in force */
     } queued;
     struct guest_fault { /* why the cache was left by stub_fault */
         uint8_t siginfo[128];
         uint64_t host_pc, host_gprs[16]; /* as the host had them: see insn_place.spilled */
         uint64_t error, trap, cr2;       /* as in the kernel's struct sigcontext */
     } fault;
-    uint64_t held;              /* signals that cannot be masked and came while one was queued */
+    struct shown_fault {           /* of the guest's last fault: every signal frame shows them */
+        uint64_t error, trap, cr2;
+    } shown;
+    uint64_t ignored;                /* SYNC_SIGNALS that the guest ignores */
+    uint64_t held;                   /* SYNC_SIGNALS that were sent and wait here: see signals.h */
+    uint8_t held_info[SIGNAL_SYNC_MAX + 1][128];
     bool returned_from_handler; /* the call that has just returned was rt_sigreturn */
-    bool temp_mask_set;         /* the call that has just returned had installed temp_mask */
+    bool bad_return;            /* and its frame was bad: SIGSEGV is due */
+    bool temp_mask_set;         /* temp_mask is in force while the call in flight sleeps */
     uint64_t temp_mask;
     uint64_t altstack[3]; /* sp, flags, size: stack_t */
 };

@@ -120,14 +120,13 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     t->effects.count = 0;
     t->maps_used = t->maps_count = 0;
     t->pending = t->held = 0; /* a signal that waits is the parent's */
-    t->temp_mask_set = false;
     session_leave_ring();
     session_arm_lifeline();
     session_open_ring(number);
     session_publish_space(parent, parent_event, SPACE_FORK, guest_space.exe, NULL);
     set_child_registers(t, f);
     if (f->flags & CLONE_CLEAR_SIGHAND)
-        signals_clear_handlers();
+        signals_clear_handlers(t);
     memory_forked(t);
     if ((f->flags & CLONE_CHILD_SETTID) && !guest_write(f->child_tid, &t->tid, 4))
         effect_add(t, f->child_tid, 4);

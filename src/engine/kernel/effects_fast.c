@@ -16,6 +16,7 @@
 #include "engine/host/raw.h"
 #include "engine/kernel/effects.h"
 #include "engine/kernel/files.h"
+#include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
 #include "engine/memory/space.h"
 
@@ -414,7 +415,10 @@ bool sys_record_fast(struct task *t, struct sys_call *c)
     const struct sys_row *row = &sys_table[c->nr];
     if (!row->name || (row->flags & (SYS_NOT_FAST | ROW_REFUSED)) || (row->slow && row->slow(c)))
         return false;
+    if (row->flags & SYS_TEMPMASK)
+        signals_note_temp_mask(t, c);
     sys_generic(t, c, row);
+    t->temp_mask_set = false;
     return true;
 }
 

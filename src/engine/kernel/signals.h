@@ -4,6 +4,10 @@
  * The guest's mask is kept in the kernel (less the signals that instructions raise), so the kernel's own
  * choices stay right; dispositions are kept here, with one host handler in the kernel for everything the
  * guest handles or would die of. A signal reaches the guest as an EV_SIGNAL at a recorded moment.
+ *
+ * Signals that instructions raise can be sent, too. The kernel cannot keep those back that the guest blocks,
+ * so they wait in t->held, and in the kernel while the guest is inside a call (guest/call_fast.c):
+ * sigpending, sigwait and signalfd see them.
  */
 #ifndef CLIO_ENGINE_KERNEL_SIGNALS_H
 #define CLIO_ENGINE_KERNEL_SIGNALS_H
@@ -20,11 +24,15 @@ int64_t both_rt_sigreturn(struct task *t, struct sys_call *c);
 /* Recording: takes over the dispositions and mask that the process was started with. */
 void signals_begin(struct task *t);
 /* CLONE_CLEAR_SIGHAND: what is not ignored has its default action. */
-void signals_clear_handlers(void);
+void signals_clear_handlers(struct task *t);
 /* What a successful exec does to dispositions and the alternate stack. */
 void signals_exec(struct task *t);
 
-/* Recording: delivers t->queued at t->regs.rip. `flags`: EVF_ENTRY, EVF_EXIT or 0 (after a counted tick). */
+/*
+ * Recording: delivers t->queued at t->regs.rip, and all that can be delivered after it, as the kernel does
+ * before the program goes on. `flags` of the first: EVF_ENTRY, EVF_EXIT or 0 (after a counted tick). A timer
+ * whose signals come faster than they are delivered here has one of them; t->pending says that another waits.
+ */
 void signals_deliver_queued(struct task *t, uint16_t flags);
 /*
  * The queued signal is a timer's. One that comes while its handler returns is delivered at the next tick, not
@@ -33,7 +41,9 @@ void signals_deliver_queued(struct task *t, uint16_t flags);
 bool signals_queued_by_timer(const struct task *t);
 /* Recording: the instruction at t->regs.rip raised t->fault. */
 void signals_deliver_fault(struct task *t);
-/* Before a call: remembers the mask that a SYS_TEMPMASK call installs while it sleeps. */
+/* Recording: after rt_sigreturn, whose frame may have been bad. */
+void signals_after_return(struct task *t);
+/* Before a SYS_TEMPMASK call: remembers the mask that it installs while it sleeps. FAST (signals_fast.c). */
 void signals_note_temp_mask(struct task *t, const struct sys_call *c);
 /* Ends the process as killed by signo: REC_END, then the kernel's default action, without a core file. */
 _Noreturn void signals_die(int signo);

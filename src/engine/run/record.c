@@ -88,11 +88,11 @@ static void perform_and_record(struct task *t)
         (unsigned long)t->call_pc);
     bool turn = syscall_is_output(&c) && event_output_begin();
     c.result = perform(t, &c);
+    t->temp_mask_set = false;
     LOG(syscall, "%s = %ld%s, %u effects", name ? name : "call", (long)c.result,
         c.restart ? " (to be restarted)" : "", t->effects.count);
     if (c.restart) {
         event_output_end(turn);
-        t->temp_mask_set = false; /* it was never in force */
         event_returned();
         t->effects.count = t->maps_used = t->maps_count = 0;
         t->regs.rip = t->call_pc;
@@ -109,8 +109,7 @@ static void perform_and_record(struct task *t)
     event_returned();
     if (!replaced && c.nr != SYS_rt_sigreturn)
         syscall_to_regs(t, c.result);
-    if (!t->pending)
-        t->temp_mask_set = false;
+    signals_after_return(t);
 }
 
 static void forget_stale_code(void)

@@ -16,6 +16,7 @@
  */
 #include "engine/task/hostsig.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -32,7 +33,8 @@
 #include "engine/memory/watch.h"
 
 extern const char reenter_begin[], entry_end[], safe_copy_insn[], safe_copy_fault[], task_syscall_check[],
-    task_syscall_insn[], task_syscall_restart[], stub_fault[], stub_miss[], miss_end[];
+    task_syscall_insn[], task_syscall_done[], task_syscall_restart[], stub_fault[], stub_miss[], miss_end[],
+    __executable_start[], etext[];
 
 enum {
     ALTSTACK_SIZE = 128 * 1024,
@@ -134,13 +136,30 @@ static bool rebuild_guest(struct task *t, const siginfo_t *info, ucontext_t *uc,
     memcpy(t->fault.siginfo, info, sizeof t->fault.siginfo);
     if (info->si_signo == SIGFPE || info->si_signo == SIGILL) /* there, si_addr is the instruction */
         memcpy(t->fault.siginfo + offsetof(siginfo_t, si_addr), &pc, 8);
+    if (trap && info->si_code != SI_KERNEL) /* int1: the next one */
+        memcpy(t->fault.siginfo + offsetof(siginfo_t, si_addr), &t->regs.rip, 8);
     save_vectors(t, uc);
     return true;
 }
 
-static bool is_fault(const siginfo_t *info)
+static bool is_sync(int signo)
 {
-    return (SYNC_SIGNALS >> (info->si_signo - 1) & 1) && info->si_code > 0;
+    return SYNC_SIGNALS >> (signo - 1) & 1;
+}
+
+/* pc follows a system call instruction of ours: the signal was sent, for no instruction ends in a fault
+ * behind itself. */
+static bool after_host_call(uint64_t pc)
+{
+    bool ours = pc > (uint64_t)(uintptr_t)__executable_start + 2 && pc < (uint64_t)(uintptr_t)etext;
+    return ours && !memcmp((const void *)(pc - 2), "\x0f\x05", 2);
+}
+
+/* Raised by the instruction at pc. A process can send itself any code that a fault has, which then comes with
+ * its call. */
+static bool is_fault(const siginfo_t *info, uint64_t pc)
+{
+    return is_sync(info->si_signo) && info->si_code > 0 && !after_host_call(pc);
 }
 
 /* Returns the fs base to continue with. */
@@ -165,15 +184,36 @@ static uint64_t on_fault(struct task *t, siginfo_t *info, ucontext_t *uc, uint64
 
 /* ---- signals for the guest ---- */
 
+/* The call in flight was ended by this signal while its mask for the time of the call was in force. */
+static bool ended_call(const struct task *t, const greg_t *g)
+{
+    return t->temp_mask_set && (uint64_t)g[REG_RIP] == (uint64_t)(uintptr_t)task_syscall_done &&
+           g[REG_RAX] == -EINTR;
+}
+
+/* One of SYNC_SIGNALS was sent and the guest is not to have it: true. It waits in the task, or is forgotten.
+ */
+static bool keep_sync(struct task *t, const siginfo_t *info, uint64_t blocked)
+{
+    const uint64_t bit = 1ull << (info->si_signo - 1);
+    if (!is_sync(info->si_signo) || !(t->pending || ((blocked | t->ignored) & bit)))
+        return false;
+    if ((blocked & bit) || !(t->ignored & bit)) {
+        t->held |= bit;
+        memcpy(t->held_info[info->si_signo], info, sizeof t->held_info[0]);
+    }
+    return true;
+}
+
 static void on_async(struct task *t, const siginfo_t *info, ucontext_t *uc)
 {
     greg_t *g = uc->uc_mcontext.gregs;
     uint64_t pc = (uint64_t)g[REG_RIP];
-    if (t->pending) { /* one of those that are never masked, sent by somebody */
-        t->held |= 1ull << (info->si_signo - 1);
+    bool in_call = ended_call(t, g);
+    if (keep_sync(t, info, in_call ? t->temp_mask : t->blocked))
         return;
-    }
     memcpy(t->queued.siginfo, info, sizeof t->queued.siginfo);
+    t->queued.in_call = in_call;
     uint64_t all = ~SYNC_SIGNALS;
     memcpy(&uc->uc_sigmask, &all, 8);
     t->pending = 1;
@@ -196,7 +236,7 @@ static void on_signal(int signo, siginfo_t *info, void *context)
     struct task *t = current();
     uint64_t fs = get_fs();
     set_fs(t->host_fs);
-    if (is_fault(info))
+    if (is_fault(info, (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]))
         fs = on_fault(t, info, context, fs);
     else
         on_async(t, info, context);
@@ -213,6 +253,6 @@ void hostsig_init(void)
         die("cannot set up a stack for signal handlers");
     disposition_handler = on_signal;
     for (int signo = 1; signo <= 31; signo++)
-        if (SYNC_SIGNALS >> (signo - 1) & 1)
-            disposition_default(signo);
+        if (is_sync(signo))
+            disposition_default(signo, 0);
 }
