@@ -35,6 +35,7 @@
 #include "engine/event/session.h"
 #include "engine/run/stop.h"
 #include "engine/task/task_init.h"
+#include "engine/kernel/effects.h"
 #include "engine/kernel/files.h"
 #include "engine/host/hostfd.h"
 #include "engine/kernel/process.h"
@@ -220,6 +221,7 @@ static _Noreturn void record(void)
     session_init();
     session_arm_lifeline();
     files_begin();
+    event_may_cover = effects_may_cover;
     engine.slow_calls = LOG_ON(syscall) || args.check_every;
     if (args.check_every)
         memcheck_record(args.check_every);

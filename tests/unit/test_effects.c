@@ -881,9 +881,12 @@ static void unknown(void **state)
     assert_int_equal(r.result, 9000);
     assert_int_equal(waitpid(-1, NULL, __WALL), -1); /* the snapshot is gone */
     fake_notes[0] = 0;
-    FAILS(ENOSYS, checked("call 600", 600, 0, (uint64_t[6]){0}));
-    assert_non_null(strstr(fake_notes, "call 600"));
+    FAILS(ENOSYS, checked("call 500", 500, 0, (uint64_t[6]){0}));
+    assert_non_null(strstr(fake_notes, "call 500"));
     fake_notes[0] = 0;
+    FAILS(ENOSYS, checked("nobody's", 600, 0, (uint64_t[6]){0})); /* without a search */
+    FAILS(ENOSYS, checked("nobody's", ~0u, 0, (uint64_t[6]){0}));
+    assert_string_equal(fake_notes, "");
 }
 
 int main(void)

@@ -43,6 +43,14 @@ void event_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Ends the space naming a missing feature: REC_END END_UNSUPPORTED, and the process with status 3. */
 _Noreturn void event_unsupported(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/*
+ * Makes a long list of effects short enough for one event, by joining neighbours; memory between them is covered where
+ * event_may_cover says that the guest can write all of it. False: there are too many still, and the event cannot be
+ * recorded. FAST.
+ */
+bool event_fits(struct task *t);
+extern bool (*event_may_cover)(uint64_t from, uint64_t to); /* FAST */
+
 /* ---- publishing ---- */
 
 struct event_head { /* what an event says besides its effects and maps */

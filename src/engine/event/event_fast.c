@@ -71,6 +71,73 @@ void effects_grow(struct effects *e)
     e->capacity = capacity;
 }
 
+/* ---- a list that fits one record ---- */
+
+/* Its entries, with an event's head and own part, are well below RING_RECORD_MAX. */
+enum { EFFECTS_MAX = RING_RECORD_MAX / 2 / sizeof(struct trace_effect), GAP_FIRST = 64 };
+
+bool (*event_may_cover)(uint64_t from, uint64_t to);
+
+static void sift_down(struct trace_effect *v, uint32_t root, uint32_t count)
+{
+    for (uint32_t child; (child = 2 * root + 1) < count; root = child) {
+        if (child + 1 < count && v[child].addr < v[child + 1].addr)
+            child++;
+        if (v[root].addr >= v[child].addr)
+            return;
+        struct trace_effect swapped = v[root];
+        v[root] = v[child];
+        v[child] = swapped;
+    }
+}
+
+/* The order of effects has no meaning: all bytes are those after the call. */
+static void sort_effects(struct effects *e)
+{
+    for (uint32_t i = e->count / 2; i-- > 0;)
+        sift_down(e->v, i, e->count);
+    for (uint32_t last = e->count; last-- > 1;) {
+        struct trace_effect swapped = e->v[0];
+        e->v[0] = e->v[last];
+        e->v[last] = swapped;
+        sift_down(e->v, 0, last);
+    }
+}
+
+static bool can_join(const struct trace_effect *a, const struct trace_effect *b, uint64_t gap)
+{
+    uint64_t end = a->addr + a->len;
+    if (a->flags != b->flags || b->addr + b->len - a->addr > 1u << 30)
+        return false;
+    return b->addr <= end ||
+           (b->addr - end <= gap && !a->flags && event_may_cover && event_may_cover(end, b->addr));
+}
+
+static void join_effects(struct effects *e, uint64_t gap)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 1; i < e->count; i++) {
+        struct trace_effect *a = &e->v[kept], *b = &e->v[i];
+        uint64_t end = b->addr + b->len;
+        if (!can_join(a, b, gap))
+            e->v[++kept] = *b;
+        else if (end > a->addr + a->len)
+            a->len = (uint32_t)(end - a->addr);
+    }
+    e->count = kept + 1;
+}
+
+bool event_fits(struct task *t)
+{
+    struct effects *e = &t->effects;
+    if (e->count <= EFFECTS_MAX)
+        return true;
+    sort_effects(e);
+    for (uint64_t gap = GAP_FIRST; e->count > EFFECTS_MAX && gap <= 1u << 30; gap *= 8)
+        join_effects(e, gap);
+    return e->count <= EFFECTS_MAX;
+}
+
 /* ---- maps ---- */
 
 struct trace_map *event_map_room(struct task *t, uint32_t size)
@@ -262,6 +329,8 @@ void event_publish(struct task *t, const struct event_head *head)
 {
     if (event_before_publish)
         event_before_publish(t);
+    if (!event_fits(t)) /* never on the fast path, which has asked before */
+        event_unsupported("one event that sets more than %d separate pieces of memory", (int)EFFECTS_MAX);
     struct effects *e = &t->effects;
     uint64_t total = stored_bytes(e), at = engine.ring->head;
     put_maps(t, &at);
@@ -271,8 +340,6 @@ void event_publish(struct task *t, const struct event_head *head)
         put_data(t, &at, total);
     uint32_t list = e->count * (uint32_t)sizeof(struct trace_effect);
     uint32_t size = (uint32_t)sizeof(struct trace_event) + head->own_size + list + tail;
-    if (size > RING_RECORD_MAX)
-        __builtin_trap(); /* effects_limit keeps lists below this */
     uint8_t *p = ring_reserve(&at, size);
     *(struct trace_event *)p = (struct trace_event){
         .rec = {size, head->kind,

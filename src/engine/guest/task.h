@@ -96,6 +96,7 @@ struct task {
     int tid;
     uint64_t blocked;      /* guest's signal mask as it believes it to be */
     uint64_t call_pc;      /* its instruction */
+    bool too_much;         /* it has performed a call with more effects than one event holds */
     bool called;           /* the fast path has performed and recorded it; it is finished but for signals */
     struct queued_signal { /* one signal taken from the kernel for the guest, while pending is not 0 */
         uint8_t siginfo[128];

@@ -11,6 +11,9 @@ sys_out_fn out_futex, out_getsockopt, out_file_handle, out_getxattrat, out_lsm_a
     out_mempolicy, out_vm_writev, out_ioctl, out_sysfs;
 sys_out_fn ioctl_ifconf, ioctl_fiemap;
 
+/* For event_may_cover. FAST. */
+bool effects_may_cover(uint64_t from, uint64_t to);
+
 /* An ioctl without a row of its own. */
 bool slow_ioctl(const struct sys_call *c);
 sys_record_fn rec_ioctl;

@@ -96,6 +96,18 @@ void effect_add_writable(struct task *t, uint64_t addr, uint64_t len)
     }
 }
 
+/* Memory of files is left out: pages beyond the end of one cannot be set. */
+bool effects_may_cover(uint64_t from, uint64_t to)
+{
+    for (uint32_t i = vma_index(from); from < to; i++) {
+        const struct vma *v = &guest_space.vmas[i];
+        if (i >= guest_space.count || v->start > from || !vma_writable(v) || v->file)
+            return false;
+        from = v->end;
+    }
+    return true;
+}
+
 /* The kernel wrote n bytes of a buffer of max, and perhaps a part of its next piece before it met a fault. */
 static void add_partial(struct task *t, uint64_t addr, uint64_t n, uint64_t max)
 {

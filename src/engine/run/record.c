@@ -132,6 +132,8 @@ static void record_syscall(struct task *t)
 
 static void record_exit(struct task *t)
 {
+    if (t->too_much)
+        event_unsupported("one system call that sets very many separate pieces of memory");
     if (!t->called)
         record_syscall(t);
     t->called = false;

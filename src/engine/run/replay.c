@@ -619,7 +619,8 @@ static void replay_syscall(struct task *t)
         return;
     }
     const struct trace_event *e = next.event;
-    struct observed o = {EV_SYSCALL, pc, task_ticks(t), regs_hash(&t->regs, pc), (uint16_t)c.nr, true, NULL};
+    struct observed o = {EV_SYSCALL,         pc,  task_ticks(t), regs_hash(&t->regs, pc), (uint16_t)c.nr,
+                         c.nr <= UINT16_MAX, NULL};
     LOG(syscall, "event %lu: %u", (unsigned long)next.number, c.nr);
     if (e->rec.kind == EV_SIGNAL && (e->rec.flags & EVF_ENTRY)) {
         o.kind = EV_SIGNAL;

@@ -43,8 +43,8 @@ bool syscall_is_output(const struct sys_call *c)
 
 void syscall_publish(struct task *t, const struct sys_call *c, uint32_t hash)
 {
-    struct event_head head = {
-        EV_SYSCALL, (uint16_t)sys_output_flags(c), (uint16_t)c->nr, t->call_pc, c->result, hash, NULL, 0};
+    uint16_t nr = c->nr < UINT16_MAX ? (uint16_t)c->nr : UINT16_MAX;
+    struct event_head head = {EV_SYSCALL, (uint16_t)sys_output_flags(c), nr, t->call_pc, c->result, hash, NULL, 0};
     event_publish(t, &head);
     event_returned();
 }
@@ -66,6 +66,9 @@ bool exit_syscall_fast(struct task *t)
         event_output_end(turn);
         return false;
     }
+    t->too_much = !event_fits(t);
+    if (t->too_much)
+        return false;
     syscall_publish(t, &c, hash);
     event_output_end(turn);
     syscall_to_regs(t, c.result);
