@@ -109,7 +109,8 @@ static void errors(void)
     is(refused(raw_clone(CLONE_PIDFD | CLONE_DETACHED | SIGCHLD, 0, &word, 0, 0)), EINVAL,
        "CLONE_PIDFD with CLONE_DETACHED");
     is(refused(raw_clone(CLONE_PIDFD | SIGCHLD, 0, (int *)8, 0, 0)), EFAULT, "CLONE_PIDFD into nothing");
-    is(refused(raw_clone(CLONE_SETTLS | SIGCHLD, 0, 0, 0, 1ull << 63)), EPERM, "a thread pointer out of range");
+    is(refused(raw_clone(CLONE_SETTLS | SIGCHLD, 0, 0, 0, 1ull << 63)), EPERM,
+       "a thread pointer out of range");
     is(refused(raw_clone(CLONE_DETACHED | SIGCHLD, 0, 0, 0, 0)), 0, "CLONE_DETACHED is ignored");
     is(refused(raw_clone(CLONE_IO | CLONE_UNTRACED | CLONE_PTRACE | CLONE_SYSVSEM | SIGCHLD, 0, 0, 0, 0)), 0,
        "harmless flags");
@@ -120,7 +121,8 @@ static void errors(void)
 
 static int refused3(uint64_t flags, uint64_t exit_signal, uint64_t stack, uint64_t stack_size)
 {
-    struct clone_args a = {.flags = flags, .exit_signal = exit_signal, .stack = stack, .stack_size = stack_size};
+    struct clone_args a = {
+        .flags = flags, .exit_signal = exit_signal, .stack = stack, .stack_size = stack_size};
     return refused(raw_clone3(&a));
 }
 

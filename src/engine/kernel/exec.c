@@ -26,6 +26,7 @@
 #include "engine/kernel/files.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/procview.h"
+#include "engine/kernel/running.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/vfork.h"
 #include "engine/load/program.h"
@@ -195,6 +196,8 @@ static void start_program(struct task *t, struct program *p, char **argv, char *
         event_end(END_INTERNAL, EXIT_ENVIRONMENT, text);
         raw2(SYS_kill, raw0(SYS_getpid), SIGKILL);
     }
+    running_set(p->fd);
+    p->fd = -1;
     describe_process(&guest_space, p->filename);
     task_initial_vectors(t);
     t->regs.rflags = 0x202;
@@ -252,6 +255,19 @@ static void replace(struct task *t, struct sys_call *c, struct program *p, char 
     process_has_published();
 }
 
+/* As program_check, where /proc/self/exe is the guest's program. */
+static int64_t check_program(struct program *p, int dirfd, const char *path, int flags, char **argv,
+                             char **envp)
+{
+    const char *real = procview_exe_path(dirfd, path);
+    int64_t error = program_check(p, real == path ? dirfd : AT_FDCWD, real, flags, argv, envp);
+    if (!error && real != path) {
+        free(p->filename);
+        p->filename = strdup(path);
+    }
+    return error;
+}
+
 static int64_t exec_within_limits(struct task *t, struct sys_call *c, int dirfd, uint64_t path_addr,
                                   uint64_t argv_addr, uint64_t envp_addr, int flags)
 {
@@ -265,7 +281,7 @@ static int64_t exec_within_limits(struct task *t, struct sys_call *c, int dirfd,
     if (!error)
         error = read_strings(&envp, envp_addr, &total);
     if (!error)
-        error = program_check(&p, dirfd, procview_exe_path(dirfd, path), flags, argv.v, envp.v);
+        error = check_program(&p, dirfd, path, flags, argv.v, envp.v);
     if (!error) {
         if (p.kind == PROGRAM_UNRECORDED)
             leave_recording(t, c, &p, argv.v, envp.v);

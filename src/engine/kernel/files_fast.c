@@ -439,6 +439,37 @@ static bool suspicious_path(uint64_t addr)
            starts_with(path, "/dev/fd/");
 }
 
+/* A file that could be a program, opened with flags that write to it. */
+static bool may_be_program(int dirfd, uint64_t path, uint64_t flags)
+{
+    struct stat st;
+    if ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC))
+        return false;
+    return !raw4(SYS_newfstatat, dirfd, path, &st, 0) && S_ISREG(st.st_mode) && (st.st_mode & 0111);
+}
+
+bool slow_open(const struct sys_call *c)
+{
+    return suspicious_path(c->args[0]) || may_be_program(AT_FDCWD, c->args[0], c->args[1]);
+}
+
+bool slow_openat(const struct sys_call *c)
+{
+    return suspicious_path(c->args[1]) || may_be_program((int)c->args[0], c->args[1], c->args[2]);
+}
+
+bool slow_openat2(const struct sys_call *c)
+{
+    uint64_t flags = O_WRONLY;
+    guest_read(&flags, c->args[2], sizeof flags);
+    return suspicious_path(c->args[1]) || may_be_program((int)c->args[0], c->args[1], flags);
+}
+
+bool slow_truncate(const struct sys_call *c)
+{
+    return may_be_program(AT_FDCWD, c->args[0], O_WRONLY);
+}
+
 bool slow_path0(const struct sys_call *c)
 {
     return suspicious_path(c->args[0]);

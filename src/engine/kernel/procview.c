@@ -18,6 +18,7 @@
 #include "engine/host/hostfd.h"
 #include "engine/host/raw.h"
 #include "engine/kernel/files.h"
+#include "engine/kernel/running.h"
 #include "engine/memory/space.h"
 
 enum { PATH_ROOM = PATH_MAX + 64 };
@@ -149,7 +150,8 @@ static struct seen classify_at(int dirfd, const char *path)
 
 const char *procview_exe_path(int dirfd, const char *path)
 {
-    return guest_space.exe && classify_at(dirfd, path).view == VIEW_EXE ? guest_space.exe : path;
+    static char link[48];
+    return classify_at(dirfd, path).view == VIEW_EXE && running_link(link, sizeof link) ? link : path;
 }
 
 /* ---- contents ---- */
@@ -264,8 +266,8 @@ static int replace_by_view(int fd, enum view view, int flags)
 /* Where a call has its path, directory and open flags. */
 static int path_arg(const struct sys_call *c)
 {
-    return c->nr == SYS_open || c->nr == SYS_stat || c->nr == SYS_lstat || c->nr == SYS_access ||
-                   c->nr == SYS_readlink
+    return c->nr == SYS_open || c->nr == SYS_creat || c->nr == SYS_truncate || c->nr == SYS_stat ||
+                   c->nr == SYS_lstat || c->nr == SYS_access || c->nr == SYS_readlink
                ? 0
                : 1;
 }
@@ -288,9 +290,10 @@ static int64_t plain(struct task *t, struct sys_call *c)
 /* Performs the call with the guest's program in place of /proc/self/exe. */
 static int64_t on_program(struct task *t, struct sys_call *c)
 {
+    char link[48];
     uint64_t *path = &c->args[path_arg(c)], guest = *path;
-    if (guest_space.exe)
-        *path = (uint64_t)guest_space.exe;
+    if (running_link(link, sizeof link))
+        *path = (uint64_t)link;
     plain(t, c);
     *path = guest;
     return c->result;
@@ -307,12 +310,44 @@ static uint64_t open_flags(const struct sys_call *c)
     return flags;
 }
 
+/* The call, with the flags of an open, would write to a program that runs, and nothing else stands against it. */
+static bool writes_to_program(const struct sys_call *c, uint64_t flags)
+{
+    struct stat st;
+    char link[48];
+    int arg = path_arg(c), dirfd = arg ? (int)c->args[0] : AT_FDCWD;
+    uint64_t path = c->args[arg];
+    int mode = ((flags & O_ACCMODE) == O_WRONLY ? 0 : R_OK) | W_OK;
+    bool exclusive = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+    if (((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)) || exclusive ||
+        (flags & (O_PATH | O_DIRECTORY)))
+        return false;
+    if (classify_call(c).view == VIEW_EXE && running_link(link, sizeof link))
+        path = (uint64_t)link;
+    int follow = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
+    if (raw4(SYS_newfstatat, dirfd, path, &st, follow) || !S_ISREG(st.st_mode) || !running_busy(&st))
+        return false;
+    return !raw4(SYS_faccessat2, dirfd, path, mode, AT_EACCESS);
+}
+
+int64_t rec_truncate(struct task *t, struct sys_call *c)
+{
+    return writes_to_program(c, O_WRONLY) ? (c->result = -ETXTBSY) : plain(t, c);
+}
+
+int64_t rec_creat(struct task *t, struct sys_call *c)
+{
+    return writes_to_program(c, O_WRONLY | O_TRUNC) ? (c->result = -ETXTBSY) : plain(t, c);
+}
+
 int64_t rec_open(struct task *t, struct sys_call *c)
 {
     struct seen s = classify_call(c);
     uint64_t flags = open_flags(c);
     if (s.view == VIEW_FD && hostfd_is(s.fd))
         return c->result = -ENOENT;
+    if (writes_to_program(c, flags))
+        return c->result = -ETXTBSY;
     if (s.view == VIEW_EXE && !(flags & O_NOFOLLOW))
         return on_program(t, c);
     if (s.view == VIEW_MEM && (flags & O_ACCMODE) != O_RDONLY) {
@@ -359,15 +394,19 @@ int64_t rec_readlink(struct task *t, struct sys_call *c)
     int32_t size = (int32_t)c->args[arg + 2];
     if (s.view == VIEW_FD && hostfd_is(s.fd))
         return c->result = -ENOENT;
-    if (s.view != VIEW_EXE || !guest_space.exe)
+    char link[48], text[PATH_MAX];
+    if (s.view != VIEW_EXE || !running_link(link, sizeof link))
         return plain(t, c);
     if (size <= 0)
         return c->result = -EINVAL;
-    size_t n = strlen(guest_space.exe);
-    if (n > (size_t)size)
-        n = (size_t)size;
-    if (!space_allows(&guest_space, buffer, n, PROT_WRITE) || guest_write(buffer, guest_space.exe, n))
+    int64_t n = raw3(SYS_readlink, link, text, sizeof text);
+    if (n <= 0)
+        return c->result = n;
+    if (n > size)
+        n = size;
+    if (!space_allows(&guest_space, buffer, (uint64_t)n, PROT_WRITE) ||
+        guest_write(buffer, text, (uint64_t)n))
         return c->result = -EFAULT;
-    effect_add(t, buffer, n);
-    return c->result = (int64_t)n;
+    effect_add(t, buffer, (uint64_t)n);
+    return c->result = n;
 }

@@ -16,8 +16,14 @@
 bool slow_path0(const struct sys_call *c);
 bool slow_path1(const struct sys_call *c);
 
-/* open, openat, openat2; calls that follow the path; lstat; readlink, readlinkat */
-sys_record_fn rec_open, rec_path, rec_link, rec_readlink;
+/* The same for those that may write to the file: a program may run that is not to be written to. FAST. */
+bool slow_open(const struct sys_call *c);
+bool slow_openat(const struct sys_call *c);
+bool slow_openat2(const struct sys_call *c);
+bool slow_truncate(const struct sys_call *c);
+
+/* open, openat, openat2; truncate, creat; calls that follow the path; lstat; readlink, readlinkat */
+sys_record_fn rec_open, rec_truncate, rec_creat, rec_path, rec_link, rec_readlink;
 
 /* The path to execute for `path` (seen from dirfd): the guest's program when it names /proc/self/exe, else
  * path. */
