@@ -17,9 +17,15 @@
       "  --aslr                place the program at random\n"                                                \
       "  --check-memory[=N]    put hashes of its memory into every N-th event, compared in replay; slow\n"   \
       "  --single-block        run one block of code at a time; slow\n"                                      \
+      "  --wait                return when the last process has ended, not when the program has\n"           \
       "  --log TOPICS, --log-file FILE\n"                                                                    \
-      "The status is the program's own, 128+n for a signal. SIGTERM, SIGINT and SIGHUP end the "             \
-      "recording.\n")                                                                                        \
+      "The status is the program's own, 128+n for a signal. Processes that it leaves behind are recorded "   \
+      "in the\n"                                                                                             \
+      "background until they end or clio stop ends them. SIGTERM, SIGINT and SIGHUP end the recording.\n")   \
+    X(stop, "[TRACE]", "end a recording, and all its processes",                                             \
+      "Every process gets SIGTERM, and SIGKILL after 2 seconds. Returns when the trace is complete; "        \
+      "status 1 when\n"                                                                                      \
+      "it is not being recorded.\n")                                                                         \
     X(replay, "-a [TRACE]", "repeat a recording exactly",                                                    \
       "  -a, --all             run to the end without a debugger\n"                                          \
       "  --space N             begin with this space, which clio ps shows\n"                                 \

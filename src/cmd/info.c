@@ -47,9 +47,11 @@ static void show_text(struct clio_source *source, const struct clio_space_info *
     const struct clio_trace_info *info = clio_source_info(source);
     char text[32];
     uint64_t events = 0, last = 0;
+    size_t alive = 0;
     char *command = command_text(info->argc, info->argv);
     for (size_t i = 0; i < count; i++) {
         events += spaces[i].events;
+        alive += spaces[i].end == CLIO_END_NONE;
         last = spaces[i].end_ns > last ? spaces[i].end_ns : last;
     }
     bool live = clio_source_live(source);
@@ -61,7 +63,7 @@ static void show_text(struct clio_source *source, const struct clio_space_info *
     printf("guest CPU   x86-64-v%u\n", info->cpu_level);
     printf("started     %s\n", time_text(info->start_ns, text));
     if (live)
-        printf("ended       not yet\n");
+        printf("ended       not yet: %zu process%s being recorded\n", alive, alive == 1 ? " is" : "es are");
     else if (last > info->start_ns)
         printf("ended       %s, after %.3f s\n", time_text(last, text),
                (double)(last - info->start_ns) / 1e9);

@@ -1,19 +1,23 @@
 /*
- * clio record: runs a program and everything it starts under the engine, and stays until the last of them is
- * gone.
+ * clio record: runs a program and everything it starts under the engine.
  *
- * Processes: this one starts the store (writer.h) and the root guest's engine, which starts the rest. It is
- * the subreaper of the tree, so that orphaned guests are waited for as well. It holds the only end for
- * writing of the FIFO TRACE/lifeline; engines have it open for reading with SIGKILL as its signal, so the
- * kernel kills them all when this process dies or closes it.
+ * Processes: the one that the shell started becomes the front (front.h), which returns when the program ends.
+ * Its child, the recorder, starts the store (writer.h) and the root guest's engine, which starts the rest.
+ * The recorder is the subreaper of the tree, so that orphaned guests are waited for as well. It holds the
+ * only end for writing of the FIFO TRACE/lifeline; engines have it open for reading with SIGKILL as its
+ * signal, so the kernel kills them all when the recorder dies or closes it.
  *
- * Signals are blocked here and read from a signalfd; guests get the mask and the dispositions this process
- * was started with. What a terminal sends to its foreground group reaches the guests by itself and is theirs
- * to judge; what was sent to this process alone is passed on to the root guest. SIGTERM, SIGINT and SIGHUP of
- * the latter kind, and a terminal's hangup, end the recording: guests that live on for 2 seconds, or when the
- * signal is repeated, are killed.
+ * When the root guest is gone and descendants of it are not, the recorder lets the front go, leaves session,
+ * terminal and inherited descriptors, and goes on until they are gone or `clio stop` comes (through the
+ * store); with --wait the front waits as well.
  *
- * Nothing is written to stderr before the guests are gone, except when the disk is full: the guests stand
+ * Signals are blocked here and read from a signalfd; guests get the mask and the dispositions the front was
+ * started with. What a terminal sends to its foreground group reaches the guests by itself and is theirs to
+ * judge; what was sent to the front alone is passed on to the root guest, or to all when that is gone.
+ * SIGTERM, SIGINT and SIGHUP of the latter kind, and a terminal's hangup, end the recording: guests that live
+ * on for 2 seconds, or when the signal is repeated, are killed.
+ *
+ * Nothing is written to stderr before the root guest is gone, except when the disk is full: the guests stand
  * still then.
  */
 #include <errno.h>
@@ -35,11 +39,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/libexec.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
+#include "cmd/front.h"
+#include "cmd/guests.h"
 #include "cmd/program.h"
+#include "cmd/trace_text.h"
 #include "cmd/writer.h"
 #include "trace/dir_sink.h"
 #include "trace/lifeline.h"
@@ -52,6 +60,8 @@ enum {
     REPEAT_MS =
         200, /* the same signal sooner than this is the same request (a group and its leader get it) */
     STRAGGLER_MS = 500, /* unrecorded guests know no lifeline: killed by hand after this */
+    SETTLE_MS = 100,    /* between the program's end and the background: who is about to end does so */
+    RETRY_MS = 20,
     CPU_LEVEL_DEFAULT = 3,
     HWCAP2_FSGSBASE = 2, /* AT_HWCAP2: user code may use them; guests do not see it */
 };
@@ -62,7 +72,7 @@ static struct {
     /* what the user wants */
     const char *output, *topics, *log_file;
     int cpu_level;
-    bool aslr, single_block;
+    bool aslr, single_block, wait;
     const char *check_memory; /* every how many events, or NULL */
     struct program program;
 
@@ -73,22 +83,31 @@ static struct {
     struct writer writer;
     sigset_t old_mask;
     struct sigaction old_chld;
-    pid_t guest;   /* the root guest's process */
-    pid_t watcher; /* the last one, see start_watcher */
-    bool running;  /* the root guest was started: its trace is kept whatever happens */
+    struct front front;
+    pid_t guest;  /* the root guest's process */
+    bool running; /* the root guest was started: its trace is kept whatever happens */
 
     /* how it goes */
     int status; /* wait status of the root guest */
     bool guest_gone;
+    uint64_t gone_ms;    /* since when */
+    bool runs_again;     /* the root guest was continued; the front may not know */
+    bool background;     /* the front has gone its way */
     int ending;          /* signal that ends the recording, or 0 */
+    bool all_told;       /* every guest got it */
     uint64_t ending_ms;  /* when it came */
     uint64_t killing_ms; /* when guests were told to die; 0: not yet */
     char failure[1300];  /* why the recording cannot go on */
 
     /* to say at the end; each once */
     char **notes;
-    size_t nnotes;
-} rec = {.dir = -1, .lifeline = -1, .log_fd = -1, .signals = -1, .cpu_level = CPU_LEVEL_DEFAULT};
+    size_t nnotes, nsaid;
+} rec = {.dir = -1,
+         .lifeline = -1,
+         .log_fd = -1,
+         .signals = -1,
+         .front = {.channel = -1},
+         .cpu_level = CPU_LEVEL_DEFAULT};
 
 /* ---- options ---- */
 
@@ -102,10 +121,10 @@ static void parse_cpu(const char *text)
 
 static int parse(int argc, char **argv)
 {
-    static const struct option options[] = {{"cpu", 1, NULL, 'c'},          {"aslr", 0, NULL, 'a'},
-                                            {"log", 1, NULL, 'l'},          {"log-file", 1, NULL, 'f'},
-                                            {"single-block", 0, NULL, 's'}, {"output", 1, NULL, 'o'},
-                                            {"check-memory", 2, NULL, 'm'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"cpu", 1, NULL, 'c'},          {"aslr", 0, NULL, 'a'},         {"log", 1, NULL, 'l'},
+        {"log-file", 1, NULL, 'f'},     {"single-block", 0, NULL, 's'}, {"output", 1, NULL, 'o'},
+        {"check-memory", 2, NULL, 'm'}, {"wait", 0, NULL, 'w'},         {NULL, 0, NULL, 0}};
     const char *bad;
     opterr = 0;
     optind = 1;
@@ -124,6 +143,9 @@ static int parse(int argc, char **argv)
             break;
         case 's':
             rec.single_block = true;
+            break;
+        case 'w':
+            rec.wait = true;
             break;
         case 'm':
             rec.check_memory = optarg ? optarg : "1";
@@ -324,6 +346,9 @@ static void heard_end(const struct store_report *report, const char *text)
     add_note(note);
 }
 
+/* Acted upon when the store's reports are read: to read them may come in the midst of anything. */
+static bool stop_asked;
+
 static void heard(const struct store_report *report, const char *text)
 {
     switch (report->op) {
@@ -335,6 +360,9 @@ static void heard(const struct store_report *report, const char *text)
         break;
     case REPORT_DISK_FULL:
         warning("disk full: guest paused (%s)", text);
+        break;
+    case REPORT_STOP:
+        stop_asked = true;
         break;
     case REPORT_RESUMED:
         warning("there is room on the disk again: guest resumed");
@@ -454,27 +482,7 @@ static void start_guest(void)
 
 /* ---- children ---- */
 
-/* Calls each(pid) for every child but the store; returns how many there are. */
-static int for_each_guest(void (*each)(pid_t))
-{
-    char path[64];
-    int n = 0, pid;
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    FILE *f = fopen(path, "re");
-    if (!f)
-        die("cannot read %s, which tells whether guests are left: %s", path, strerror(errno));
-    while (fscanf(f, "%d", &pid) == 1) {
-        if (pid == rec.writer.pid)
-            continue;
-        n++;
-        if (each)
-            each(pid);
-    }
-    fclose(f);
-    return n;
-}
-
-static void kill_one(pid_t pid)
+static void kill_one(pid_t pid, void *context)
 {
     kill(pid, SIGKILL);
 }
@@ -498,67 +506,16 @@ static void give_up(const char *why)
     kill_guests();
 }
 
-static char state_of(pid_t pid)
-{
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = 0;
-    const char *end = strrchr(text, ')'); /* the name before it may hold anything */
-    return end && end[1] ? end[2] : 0;
-}
-
-/* While this process is stopped nobody would notice that the guest was continued by somebody else: a child
- * looks. */
-static pid_t start_watcher(void)
-{
-    pid_t recorder = getpid(), watcher = fork();
-    if (watcher)
-        return watcher;
-    setsid();
-    close_range(0, ~0u, 0);
-    while (getppid() == recorder) {
-        char state = state_of(rec.guest);
-        if (state != 'T' && state != 't')
-            kill(recorder, SIGCONT);
-        usleep(20000);
-    }
-    _exit(0);
-}
-
-/* The root guest stopped: so do we, for the shell that waits for us. Returns when somebody continues us. */
-static void stop_too(int signal)
-{
-    sigset_t set;
-    struct sigaction action;
-    rec.watcher = start_watcher();
-    sigaction(signal, NULL, &action);
-    if (signal == SIGSTOP || action.sa_handler != SIG_DFL) {
-        raise(SIGSTOP);
-    } else {
-        sigemptyset(&set);
-        sigaddset(&set, signal);
-        raise(signal);
-        sigprocmask(SIG_UNBLOCK, &set, NULL);
-        sigprocmask(SIG_BLOCK, &set, NULL);
-    }
-    if (rec.watcher > 0) {
-        kill(rec.watcher, SIGKILL);
-        waitpid(rec.watcher, NULL, 0);
-    }
-}
-
 static void guest_changed(const siginfo_t *info)
 {
     if (info->si_code == CLD_STOPPED) {
-        stop_too(info->si_status);
+        rec.runs_again = false;
+        front_stop(&rec.front, info->si_status);
+    } else if (info->si_code == CLD_CONTINUED) {
+        rec.runs_again = true;
     } else if (info->si_code == CLD_EXITED || info->si_code == CLD_KILLED || info->si_code == CLD_DUMPED) {
-        rec.guest_gone = true;
+        rec.guest_gone = rec.runs_again = true;
+        rec.gone_ms = writer_now_ms();
         rec.status = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
     }
 }
@@ -575,11 +532,12 @@ static void reap(void)
 {
     for (;;) {
         siginfo_t info = {0};
-        if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG) || !info.si_pid)
+        if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) || !info.si_pid)
             return;
         if (info.si_pid == rec.guest)
             guest_changed(&info);
-        else if (info.si_pid == rec.writer.pid && info.si_code != CLD_STOPPED)
+        else if (info.si_pid == rec.writer.pid && info.si_code != CLD_STOPPED &&
+                 info.si_code != CLD_CONTINUED)
             store_changed(&info);
     }
 }
@@ -593,7 +551,8 @@ static const struct {
                {SIGQUIT, false}, {SIGTSTP, false}, {SIGTTIN, false}, {SIGTTOU, false},
                {SIGCONT, false}, {SIGUSR1, false}, {SIGUSR2, false}, {SIGPIPE, false}};
 
-static void block_signals(void)
+/* The signals that are handled; those that were ignored stay so. */
+static sigset_t block_signals(void)
 {
     sigset_t set;
     struct sigaction action;
@@ -604,9 +563,22 @@ static void block_signals(void)
         if (sigaction(handled[i].signal, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
             sigaddset(&set, handled[i].signal);
     sigprocmask(SIG_BLOCK, &set, &rec.old_mask);
-    rec.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return set;
+}
+
+static void take_signals(const sigset_t *set)
+{
+    rec.signals = signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (rec.signals < 0)
         die("cannot make a signalfd: %s", strerror(errno));
+}
+
+static bool ends(int signal)
+{
+    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
+        if (handled[i].signal == signal)
+            return handled[i].ends;
+    return false;
 }
 
 static void end_by(int signal)
@@ -620,21 +592,38 @@ static void end_by(int signal)
     }
 }
 
+/* The signal that ends the recording goes to every guest; stopped ones are continued to take it. */
+static void tell_all(void)
+{
+    if (rec.all_told)
+        return;
+    rec.all_told = true;
+    guests_signal(rec.writer.pid, rec.ending);
+    guests_signal(rec.writer.pid, SIGCONT);
+}
+
+/* A signal that the front got. */
+static void passed_on(int signal)
+{
+    LOG(process, "signal %d was sent to the recording", signal);
+    if (rec.guest && !rec.guest_gone)
+        kill(rec.guest, signal);
+    if (ends(signal))
+        end_by(signal);
+}
+
+/*
+ * A signal that this process got itself. While there is a front that is what people know, and a signal to its
+ * group reaches it as well: there is nothing to pass on.
+ */
 static void handle_signal(const struct signalfd_siginfo *info)
 {
     int signal = (int)info->ssi_signo;
-    bool terminal = info->ssi_code == SI_KERNEL, ends = false;
-    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
-        if (handled[i].signal == signal)
-            ends = handled[i].ends;
-    if (signal == SIGCHLD || signal == SIGPIPE)
+    bool terminal = info->ssi_code == SI_KERNEL;
+    if (signal == SIGCHLD)
         return; /* children are asked after in any case */
-    if (signal == SIGCONT && (pid_t)info->ssi_pid == rec.watcher)
-        return; /* it says that the guest runs already */
     LOG(process, "signal %d, code %d, of %u", signal, info->ssi_code, info->ssi_pid);
-    if (!terminal && rec.guest && !rec.guest_gone)
-        kill(rec.guest, signal);
-    if (ends && (!terminal || signal == SIGHUP))
+    if (ends(signal) && (!terminal || signal == SIGHUP))
         end_by(signal);
 }
 
@@ -653,14 +642,20 @@ static int milliseconds_to(uint64_t when)
     return when > now ? (int)(when - now) : 0;
 }
 
-/* Does what is due and returns how long nothing more will be; -1: for ever. */
-static int timers(void)
+static int sooner(int a, int b)
 {
-    uint64_t now = writer_now_ms();
+    return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
+/* Of an end under way: does what is due and returns how long nothing more will be; -1: for ever. */
+static int ending_timers(uint64_t now)
+{
+    if (rec.ending && rec.guest_gone)
+        tell_all();
     if (rec.ending && !rec.killing_ms && now - rec.ending_ms >= GRACE_MS)
         kill_guests();
     if (rec.killing_ms && now - rec.killing_ms >= STRAGGLER_MS) {
-        for_each_guest(kill_one);
+        guests_all(rec.writer.pid, kill_one, NULL);
         return 50;
     }
     if (rec.killing_ms)
@@ -668,21 +663,102 @@ static int timers(void)
     return rec.ending ? milliseconds_to(rec.ending_ms + GRACE_MS) : -1;
 }
 
+static int timers(void)
+{
+    int next = ending_timers(writer_now_ms());
+    if (rec.runs_again && front_continue(&rec.front))
+        next = sooner(next, RETRY_MS);
+    if (rec.guest_gone && !rec.background)
+        next = sooner(next, milliseconds_to(rec.gone_ms + SETTLE_MS) + 1);
+    return next;
+}
+
+/* It was killed: so is what it stands for, as its parent sees it. */
+static void front_is_gone(void)
+{
+    LOG(process, "the front is gone");
+    close(rec.front.channel);
+    rec.front = (struct front){.channel = -1};
+    rec.background = true;
+    if (!rec.ending)
+        rec.ending = SIGKILL;
+    kill_guests();
+}
+
 static void wait_for_news(int timeout)
 {
-    struct pollfd polls[] = {{rec.signals, POLLIN, 0}, {rec.writer.report, POLLIN, 0}};
-    poll(polls, 2, timeout);
+    struct pollfd polls[] = {
+        {rec.signals, POLLIN, 0}, {rec.writer.report, POLLIN, 0}, {rec.front.channel, POLLIN, 0}};
+    poll(polls, 3, timeout);
     if (polls[0].revents)
         read_signals();
     if (polls[1].revents)
         writer_listen(&rec.writer);
+    if (polls[2].revents && !front_listen(&rec.front, passed_on))
+        front_is_gone();
+    if (stop_asked && !rec.ending) {
+        end_by(SIGTERM);
+        tell_all();
+    }
     reap();
+}
+
+/* ---- the background ---- */
+
+static void say_notes(void)
+{
+    while (rec.nsaid < rec.nnotes)
+        warning("%s", rec.notes[rec.nsaid++]);
+}
+
+/* Nothing of the front's world is held from here on, as no daemon's parent would. */
+static void leave_session(void)
+{
+    int keep[] = {rec.dir,           rec.lifeline,          rec.log_fd,          rec.signals,
+                  rec.writer.report, rec.writer.connection, rec.writer.pool_dir, rec.front.channel};
+    if (setsid() < 0 || chdir("/"))
+        LOG(process, "leaving the session: %s", strerror(errno));
+    fflush(stderr);
+    descriptors_close_others(keep, sizeof keep / sizeof *keep);
+}
+
+/*
+ * The program is gone, others are not. Where the front is the first process of its pid namespace the kernel
+ * would kill everything with it: there is no background then.
+ */
+static void go_on_alone(void)
+{
+    int n = guests_all(rec.writer.pid, NULL, NULL);
+    if (n == 0)
+        return;
+    if (rec.front.pid == 1) {
+        kill_guests();
+        return;
+    }
+    char *path = command_text(1, (const char *const *)&rec.path);
+    say_notes();
+    warning("%d process%s that the program left behind go%s on in the background, recorded still: "
+            "`clio stop %s` ends %s",
+            n, n == 1 ? "" : "es", n == 1 ? "es" : "", path, n == 1 ? "it" : "them");
+    free(path);
+    leave_session();
+    rec.background = true;
+    front_dismiss(&rec.front, rec.status);
+}
+
+static bool left_behind(void)
+{
+    return rec.guest_gone && !rec.background && !rec.wait && !rec.ending && !rec.killing_ms &&
+           writer_now_ms() >= rec.gone_ms + SETTLE_MS;
 }
 
 static void wait_for_guests(void)
 {
-    while (!rec.guest_gone || for_each_guest(NULL))
+    while (!rec.guest_gone || guests_children(rec.writer.pid)) {
+        if (left_behind())
+            go_on_alone();
         wait_for_news(timers());
+    }
 }
 
 /* Sends the store away and waits until it has put everything in its place. */
@@ -702,8 +778,7 @@ static void dismiss_store(void)
 
 static int conclude(void)
 {
-    for (size_t i = 0; i < rec.nnotes; i++)
-        warning("%s", rec.notes[i]);
+    say_notes();
     if (rec.writer.incomplete)
         warning("disk full: the last part of the recording stays in %s/rings and is read from there",
                 rec.path);
@@ -723,7 +798,7 @@ static void run_unrecorded(void)
 
 int cmd_record(int argc, char **argv)
 {
-    int first = parse(argc, argv);
+    int first = parse(argc, argv), status;
     program_find(&rec.program, argv + first);
     if (rec.program.unrecorded)
         run_unrecorded();
@@ -733,8 +808,12 @@ int cmd_record(int argc, char **argv)
             "FSGSBASE instructions (Linux 5.9, Ivy Bridge or Zen)");
     occupy_standard_descriptors();
     open_log();
+    sigset_t signals = block_signals();
+    if (!front_split(&rec.front, &signals, &status))
+        return status;
+    prctl(PR_SET_NAME, "clio-recorder");
+    take_signals(&signals);
     error_set_exit(leave);
-    block_signals();
     create_trace(argc - first, argv + first);
     need_room();
     create_lifeline();
@@ -746,7 +825,7 @@ int cmd_record(int argc, char **argv)
     if (!writer_start(&rec.writer, &rec.old_mask))
         die("%s", rec.writer.error);
     set_latest();
-    for_each_guest(NULL); /* there is none, but that this can be found out is needed later */
+    guests_children(rec.writer.pid); /* there is none, but that this can be found out is needed later */
     start_guest();
     wait_for_guests();
     dismiss_store();

@@ -141,16 +141,15 @@ static bool wait_ready(struct writer *w)
     }
 }
 
-/* Sends a request and waits for the answer, which has no content but its error. */
-static bool ask(struct writer *w, struct store_request *q, const char *text, int fd)
+int writer_ask(int connection, struct store_request *q, const char *text, int fd)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-        return failed(w, "cannot make a socket for the store's answer", errno);
+        return errno;
     int fds[2] = {pair[1], fd};
     q->wants_reply = 1;
     q->textlen = (uint32_t)strlen(text);
-    int error = -packet_send(w->connection, q, sizeof *q, text, q->textlen, fds, fd >= 0 ? 2 : 1, 0);
+    int error = -packet_send(connection, q, sizeof *q, text, q->textlen, fds, fd >= 0 ? 2 : 1, 0);
     close(pair[1]);
     struct store_reply reply;
     struct packet p;
@@ -159,10 +158,14 @@ static bool ask(struct writer *w, struct store_request *q, const char *text, int
         error = ETIMEDOUT;
     int got = error ? 0 : packet_receive(pair[0], &reply, sizeof reply, &p, 0);
     close(pair[0]);
-    if (!error && got <= 0)
-        error = got < 0 ? -got : EPIPE;
-    else if (!error)
-        error = reply.error;
+    if (error)
+        return error;
+    return got < 0 ? -got : got == 0 ? EPIPE : reply.error;
+}
+
+static bool ask(struct writer *w, struct store_request *q, const char *text, int fd)
+{
+    int error = writer_ask(w->connection, q, text, fd);
     return error ? failed(w, "the store does not answer", error) : true;
 }
 

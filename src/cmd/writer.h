@@ -41,6 +41,9 @@ void writer_listen(struct writer *w);
 bool writer_died(struct writer *w, int status, const sigset_t *mask);
 /* Tells the store that no more spaces will come. It answers by REPORT_DONE and ends. */
 bool writer_goodbye(struct writer *w, int status, const char *reason);
+/* Sends a request to the store at the other end of `connection` and waits for its answer, which has no
+ * content but its error. `fd` goes with it unless it is -1. Returns 0 or an errno. */
+int writer_ask(int connection, struct store_request *q, const char *text, int fd);
 /* Milliseconds of CLOCK_MONOTONIC. */
 uint64_t writer_now_ms(void);
 

@@ -22,9 +22,10 @@ enum store_op {
     STORE_HELLO = 1, /* from the recorder: fd = its pidfd; reply says the store is ready */
     STORE_SPACE,     /* a new space's ring exists: `space`, `pid` (the store opens a pidfd of it); no reply */
     STORE_MAKE_RING, /* engine lacks the permission to create rings/N itself; reply carries the descriptor */
-    STORE_FILE,   /* capture a mapped file: fd = the file (readable); text = its path; reply has the hash */
-    STORE_WAKE,   /* a ring is half full */
-    STORE_GOODBYE /* from the recorder: status, text = reason; no more spaces will come */
+    STORE_FILE,    /* capture a mapped file: fd = the file (readable); text = its path; reply has the hash */
+    STORE_WAKE,    /* a ring is half full */
+    STORE_GOODBYE, /* from the recorder: status, text = reason; no more spaces will come */
+    STORE_STOP /* from `clio stop`: the recorder shall end the recording; the reply says that it was told */
 };
 
 struct store_request {
@@ -54,6 +55,7 @@ enum store_report_op {
     REPORT_END,       /* a REC_END went by: space, pid, why, status, text */
     REPORT_DISK_FULL, /* what the guests do is kept in their rings until there is room: text says where */
     REPORT_RESUMED,   /* there is room again */
+    REPORT_STOP,      /* `clio stop` asks for the end of the recording */
     REPORT_DONE /* everything is in the trace and closed; status 1: some of it only in rings (disk full) */
 };
 

@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/packet.h"
@@ -113,30 +114,6 @@ static void parse(int argc, char **argv, int *pool_dir, int *log_fd)
         usage("clio-store is started by `clio record`: --dir-fd, --pool-fd and --report-fd are needed");
 }
 
-static int by_number(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
-/* Closes every descriptor but those in keep; 0, 1 and 2 become /dev/null. */
-static void close_others(int *keep, size_t n)
-{
-    qsort(keep, n, sizeof *keep, by_number);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; fd < 3; fd++)
-        if (!bsearch(&fd, keep, n, sizeof *keep, by_number))
-            dup2(null, fd);
-    unsigned from = 3;
-    for (size_t i = 0; i < n; i++) {
-        if (keep[i] < (int)from)
-            continue;
-        if ((unsigned)keep[i] > from)
-            close_range(from, (unsigned)keep[i] - 1, 0);
-        from = (unsigned)keep[i] + 1;
-    }
-    close_range(from, ~0u, 0);
-}
-
 /* Soft limits are meant for the program that is recorded. */
 static void lift_limit(int resource)
 {
@@ -159,7 +136,7 @@ static void detach(int pool_dir, int log_fd)
     if (setsid() < 0)
         LOG(store, "setsid: %s", strerror(errno));
     int keep[] = {store.dir, pool_dir, store.report, log_fd};
-    close_others(keep, sizeof keep / sizeof *keep);
+    descriptors_close_others(keep, sizeof keep / sizeof *keep);
     if (chdir("/"))
         LOG(store, "chdir /: %s", strerror(errno));
     umask(077);

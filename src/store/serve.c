@@ -264,6 +264,10 @@ static void obey(struct store *s, const struct store_request *q, struct packet *
         s->goodbye_ms = now_ms();
         reply(to, &(struct store_reply){0}, -1);
         break;
+    case STORE_STOP:
+        report_send(s, &(struct store_report){.op = REPORT_STOP}, "");
+        reply(to, &(struct store_reply){.error = s->report < 0 ? ESRCH : 0}, -1);
+        break;
     default:
         LOG(store, "request %u is unknown", q->op);
         reply(to, &(struct store_reply){.error = ENOSYS}, -1);
