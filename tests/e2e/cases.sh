@@ -5,7 +5,7 @@
 
 cases=${CLIO_CASES:-$TOP/../shared/cases}
 failing="argv_null bad_signal_stack clone_files_fork clone_parent exe_deleted fault_siginfo grows_down iretq_same_ring lsl_cpu
-    ppoll_mask read_implies_exec syscall_user_dispatch xsave_area_size"
+    ppoll_mask syscall_user_dispatch xsave_area_size"
 
 if ! ls "$cases"/*.c >/dev/null 2>&1; then
     skip cases "no programs in $cases"

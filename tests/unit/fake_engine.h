@@ -30,6 +30,7 @@
         return c->result = -ENOSYS;                                                                          \
     }
 /* Calls of families that these tests do not link. */
+FAKE(rec_personality)
 FAKE(rec_mmap)
 FAKE(rec_munmap)
 FAKE(rec_mprotect)

@@ -4,7 +4,7 @@
  * event; and malformed ELF files, which must fail and nothing more.
  */
 // LINK: src/engine/memory/space.c src/engine/memory/capture.c src/engine/load/slots.c src/engine/load/elf.c
-// LINK: src/engine/memory/change.c src/engine/load/program.c src/engine/load/stack.c
+// LINK: src/engine/load/personality.c src/engine/memory/change.c src/engine/load/program.c src/engine/load/stack.c
 // LINK: src/engine/memory/objects.c src/engine/memory/replica.c
 #include "engine_fakes.h"
 

@@ -4,7 +4,7 @@
  * child then replays its recorded events and must get the same memory again.
  */
 // LINK: src/engine/kernel/memory.c src/engine/memory/space.c src/engine/memory/capture.c src/engine/load/slots.c
-// LINK: src/engine/load/elf.c src/engine/memory/change.c src/engine/memory/objects.c src/engine/memory/replica.c
+// LINK: src/engine/load/personality.c src/engine/load/elf.c src/engine/memory/change.c src/engine/memory/objects.c src/engine/memory/replica.c
 #include "engine_fakes.h"
 
 #include <sys/resource.h>

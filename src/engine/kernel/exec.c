@@ -29,6 +29,7 @@
 #include "engine/kernel/running.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/vfork.h"
+#include "engine/load/personality.h"
 #include "engine/load/program.h"
 #include "engine/translate/cache.h"
 
@@ -188,6 +189,7 @@ static void reset_process(struct task *t)
 static void start_program(struct task *t, struct program *p, char **argv, char **envp)
 {
     memset(&t->regs, 0, sizeof t->regs);
+    personality_exec();
     int error = program_load(&guest_space, p, argv, envp, &t->regs);
     if (error) {
         t->effects.count = t->maps_used = t->maps_count = 0;
@@ -230,6 +232,7 @@ static _Noreturn void leave_recording(struct task *t, struct sys_call *c, const 
             signal(signo, SIG_DFL);
     raw4(SYS_rt_sigprocmask, SIG_SETMASK, &t->blocked, 0, 8);
     hostfd_limit_restore(&saved_limit);
+    personality_leave();
     if (c->nr == SYS_execveat)
         raw5(SYS_execveat, c->args[0], c->args[1], argv, envp, c->args[4]);
     else
@@ -317,6 +320,7 @@ void process_begin(struct task *t, const char *path, char **argv, char **envp)
     struct program p;
     uint32_t number = session_new_space();
     session_open_ring(number);
+    personality_begin();
     int error = program_check(&p, AT_FDCWD, path, 0, argv, envp);
     if (error)
         die("cannot execute %s: %s", path, strerror(-error));

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mman.h>
+#include <linux/personality.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
@@ -25,6 +26,7 @@
 #include "engine/memory/change.h"
 #include "engine/memory/capture.h"
 #include "engine/memory/objects.h"
+#include "engine/load/personality.h"
 #include "engine/load/slots.h"
 #include "engine/memory/space.h"
 
@@ -98,11 +100,24 @@ static int64_t check_type(struct request *r)
     return 0;
 }
 
+int64_t rec_personality(struct task *t, struct sys_call *c)
+{
+    return personality_change((uint32_t)c->args[0]);
+}
+
+/* What is readable is executable, too. */
+static bool implies_exec(uint32_t prot)
+{
+    return (prot & PROT_READ) && personality_has(READ_IMPLIES_EXEC);
+}
+
 /* Execute permission of file mappings. */
-static int64_t check_exec(const struct request *r, bool *noexec)
+static int64_t check_exec(struct request *r, bool *noexec)
 {
     struct statvfs fs;
     *noexec = r->fd >= 0 && !fstatvfs(r->fd, &fs) && (fs.f_flag & ST_NOEXEC);
+    if (!*noexec && implies_exec(r->prot))
+        r->prot |= PROT_EXEC;
     return *noexec && (r->prot & PROT_EXEC) ? -EPERM : 0;
 }
 
@@ -277,7 +292,8 @@ static int64_t protect_each(struct space *s, uint64_t start, uint64_t end, uint3
         uint64_t stop = v->end < end ? v->end : end;
         if ((prot & PROT_EXEC) && (v->flags & VMA_NOEXEC))
             return -EACCES;
-        int error = change_protect(s, start, stop - start, prot);
+        uint32_t exec = implies_exec(prot) && !(v->flags & VMA_NOEXEC) ? PROT_EXEC : 0;
+        int error = change_protect(s, start, stop - start, prot | exec);
         if (error)
             return error;
         start = stop;
@@ -323,7 +339,7 @@ static int64_t protect(const struct sys_call *c, int pkey)
     if (stop == start)
         return -ENOMEM;
     int64_t error = -EACCES;
-    if (!(prot & PROT_EXEC) || !any_noexec(s, start, stop))
+    if (!implies_exec((uint32_t)prot) && (!(prot & PROT_EXEC) || !any_noexec(s, start, stop)))
         error = change_protect(s, start, stop - start, (uint32_t)prot);
     if (error == -EACCES)
         error = protect_each(s, start, stop, (uint32_t)prot);
@@ -476,7 +492,8 @@ int64_t rec_brk(struct task *t, struct sys_call *c)
     if (end < old_end) {
         error = change_unmap(s, end, old_end - end);
     } else if (end > old_end) {
-        struct vma v = {.start = old_end, .end = end, .prot = PROT_READ | PROT_WRITE};
+        uint32_t prot = PROT_READ | PROT_WRITE | (implies_exec(PROT_READ) ? PROT_EXEC : 0);
+        struct vma v = {.start = old_end, .end = end, .prot = prot};
         error = space_free(s, old_end, end - old_end + PAGE_SIZE) ? change_map(s, &v, -1, 0) : -ENOMEM;
     }
     if (!error)
@@ -670,7 +687,7 @@ int64_t rec_shmat(struct task *t, struct sys_call *c)
     struct vma v = {.start = (uint64_t)at,
                     .end = (uint64_t)at + len,
                     .prot = PROT_READ | (flags & SHM_RDONLY ? 0 : PROT_WRITE) |
-                            (flags & SHM_EXEC ? PROT_EXEC : 0),
+                            ((flags & SHM_EXEC) || implies_exec(PROT_READ) ? PROT_EXEC : 0),
                     .shared = true,
                     .flags = VMA_SHM,
                     .object = object_of(s, OBJECT_DEV_SYSV, (uint64_t)id)};

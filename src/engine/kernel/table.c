@@ -192,7 +192,7 @@ const struct sys_row sys_table[] = {
     SEEN(132, utime),
     SEEN(133, mknod),
     SEEN(134, uselib),
-    SEEN(135, personality),
+    OWN(135, personality),
     ROW(136, ustat, 0, OUTS(FIXED(1, 32))),
     ROW(137, statfs, 0, OUTS(FIXED(1, 120))),
     ROW(138, fstatfs, 0, FDS(1), OUTS(FIXED(1, 120))),

@@ -1,11 +1,13 @@
 /* slots.c: see slots.h. */
 #include "engine/load/slots.h"
 
+#include <linux/personality.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/load/elf.h"
+#include "engine/load/personality.h"
 #include "engine/memory/space.h"
 
 enum { SLOT_ALIGN = 0x10000 };
@@ -51,7 +53,8 @@ uint64_t slot_pick(struct space *s, const struct slot_need *need)
 {
     uint64_t align = need->align > SLOT_ALIGN ? need->align : SLOT_ALIGN;
     uint64_t place = need->identity;
-    if (engine.aslr && getrandom(&place, sizeof place, 0) != sizeof place)
+    if (engine.aslr && !personality_has(ADDR_NO_RANDOMIZE) &&
+        getrandom(&place, sizeof place, 0) != sizeof place)
         place = need->identity;
     uint64_t at = 0;
     if (need->span <= SLOT_SPAN_MAX && align <= SLOT_ALIGN_MAX) {

@@ -3,6 +3,7 @@
 
 #include <cpuid.h>
 #include <errno.h>
+#include <linux/personality.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -13,6 +14,7 @@
 #include "engine/event/event.h"
 #include "engine/guest/access.h"
 #include "engine/memory/change.h"
+#include "engine/load/personality.h"
 #include "engine/memory/space.h"
 
 #ifndef AT_MINSIGSTKSZ
@@ -31,7 +33,8 @@ static const char platform[] = "x86_64";
 uint64_t stack_random_pages(int bits)
 {
     uint64_t value = 0;
-    if (engine.aslr && getrandom(&value, sizeof value, 0) != sizeof value)
+    if (engine.aslr && !personality_has(ADDR_NO_RANDOMIZE) &&
+        getrandom(&value, sizeof value, 0) != sizeof value)
         value = 0;
     return value & ((1ull << bits) - 1);
 }
