@@ -59,7 +59,6 @@ FAKE(both_execve)
 FAKE(both_execveat)
 FAKE(both_exit)
 FAKE(both_exit_group)
-FAKE(both_arch_prctl)
 FAKE(rec_set_tid_address)
 FAKE(rec_set_robust_list)
 FAKE(rec_rt_sigaction)
@@ -132,6 +131,12 @@ int64_t task_syscall(struct task *t, struct sys_call *c)
 {
     c->restart = false;
     return c->result = raw6(c->nr, c->args[0], c->args[1], c->args[2], c->args[3], c->args[4], c->args[5]);
+}
+
+void event_unsupported(const char *format, ...)
+{
+    fail_msg("%s", format);
+    abort();
 }
 
 void signals_note_temp_mask(struct task *t, const struct sys_call *c)

@@ -113,6 +113,7 @@ struct task {
     uint64_t ignored;                /* SYNC_SIGNALS that the guest ignores */
     uint64_t held;                   /* SYNC_SIGNALS that were sent and wait here: see signals.h */
     uint8_t held_info[SIGNAL_SYNC_MAX + 1][128];
+    bool user_dispatch;         /* calls may be the program's own to answer: kernel/prctl.h */
     bool returned_from_handler; /* the call that has just returned was rt_sigreturn */
     bool bad_return;            /* and its frame was bad: SIGSEGV is due */
     bool temp_mask_set;         /* temp_mask is in force while the call in flight sleeps */

@@ -120,6 +120,7 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     t->effects.count = 0;
     t->maps_used = t->maps_count = 0;
     t->pending = t->held = 0; /* a signal that waits is the parent's */
+    prctl_forked(t);
     session_leave_ring();
     session_arm_lifeline();
     session_open_ring(number);

@@ -7,7 +7,7 @@
 #include "engine/kernel/table.h"
 
 sys_out_fn out_futex, out_getsockopt, out_file_handle, out_getxattrat, out_lsm_attr, out_lsm_list,
-    out_sendmmsg, out_prctl, out_fcntl, out_keyctl, out_quotactl, out_msgctl, out_semctl, out_msgrcv,
+    out_sendmmsg, out_fcntl, out_keyctl, out_quotactl, out_msgctl, out_semctl, out_msgrcv,
     out_mempolicy, out_vm_writev, out_ioctl, out_sysfs;
 sys_out_fn ioctl_ifconf, ioctl_fiemap;
 

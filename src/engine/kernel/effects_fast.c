@@ -530,24 +530,6 @@ static void by_command(struct task *t, const struct sys_call *c, uint32_t comman
 }
 #define BY_COMMAND(t, c, command, rows) by_command(t, c, command, rows, sizeof rows / sizeof rows[0])
 
-void out_prctl(struct task *t, const struct sys_call *c, uint32_t before)
-{
-    static const struct command_row rows[] = {
-        {2, 1, NO_ARG, 4},     /* PR_GET_PDEATHSIG */
-        {5, 1, NO_ARG, 4},     /* PR_GET_UNALIGN */
-        {9, 1, NO_ARG, 4},     /* PR_GET_FPEMU */
-        {11, 1, NO_ARG, 4},    /* PR_GET_FPEXC */
-        {16, 1, NO_ARG, 16},   /* PR_GET_NAME */
-        {19, 1, NO_ARG, 4},    /* PR_GET_ENDIAN */
-        {25, 1, NO_ARG, 4},    /* PR_GET_TSC */
-        {37, 1, NO_ARG, 4},    /* PR_GET_CHILD_SUBREAPER */
-        {40, 1, NO_ARG, 8},    /* PR_GET_TID_ADDRESS */
-        {62, 4, NO_ARG, 8},    /* PR_SCHED_CORE, cookie */
-        {0x41555856, 1, 2, 1}, /* PR_GET_AUXV */
-    };
-    BY_COMMAND(t, c, (uint32_t)c->args[0], rows);
-}
-
 void out_fcntl(struct task *t, const struct sys_call *c, uint32_t before)
 {
     static const struct command_row rows[] = {

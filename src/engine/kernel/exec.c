@@ -24,6 +24,7 @@
 #include "engine/host/hostfd.h"
 #include "engine/host/raw.h"
 #include "engine/kernel/files.h"
+#include "engine/kernel/prctl.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/procview.h"
 #include "engine/kernel/running.h"
@@ -179,6 +180,7 @@ static void reset_process(struct task *t)
     close_on_exec();
     delete_timers();
     signals_exec(t);
+    prctl_exec(t);
     raw1(SYS_set_tid_address, 0);
     raw2(SYS_set_robust_list, 0, 24);
 }

@@ -207,12 +207,3 @@ int64_t rec_pselect6(struct task *t, struct sys_call *c)
 {
     return rec_select(t, c);
 }
-
-/* ---- options ---- */
-
-int64_t rec_prctl(struct task *t, struct sys_call *c)
-{
-    event_note("prctl option %d cannot be recorded: the program was told that the kernel lacks it",
-               (int)c->args[0]);
-    return c->result = -EINVAL;
-}

@@ -56,9 +56,7 @@ bool slow_dup2(const struct sys_call *c);
 bool slow_poll(const struct sys_call *c);
 bool slow_select(const struct sys_call *c);
 
-sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_poll, rec_ppoll, rec_select, rec_pselect6, rec_prctl;
+sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_poll, rec_ppoll, rec_select, rec_pselect6;
 
-/* prctl options that would act on the engine instead of the guest. FAST. */
-bool slow_prctl(const struct sys_call *c);
 
 #endif

@@ -375,16 +375,6 @@ void after_getdents64(struct task *t, struct sys_call *c)
     after_listing(c, 19);
 }
 
-/* ---- prctl ---- */
-
-bool slow_prctl(const struct sys_call *c)
-{
-    enum { PR_SET_SECCOMP = 22, PR_SET_TSC = 26, PR_SET_SYSCALL_USER_DISPATCH = 59, PR_SET_MDWE = 65 };
-    uint32_t option = (uint32_t)c->args[0];
-    return option == PR_SET_SECCOMP || option == PR_SET_TSC || option == PR_SET_SYSCALL_USER_DISPATCH ||
-           option == PR_SET_MDWE;
-}
-
 /* ---- paths that procview must see ---- */
 
 enum { PATH_PEEK = 24 };

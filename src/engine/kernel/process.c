@@ -1,8 +1,5 @@
-/* process.c: the end of a process, arch_prctl and the thread's small change. See process.h. */
+/* process.c: the end of a process and the thread's small change. See process.h. */
 #include "engine/kernel/process.h"
-
-#include <asm/prctl.h>
-#include <errno.h>
 
 #include "base/log.h"
 #include "engine/event/event.h"
@@ -53,34 +50,6 @@ int64_t both_exit_group(struct task *t, struct sys_call *c)
 }
 
 /* ---- the thread ---- */
-
-int64_t both_arch_prctl(struct task *t, struct sys_call *c)
-{
-    const uint64_t user_end = 1ull << 47;
-    switch (c->args[0]) {
-    case ARCH_SET_FS:
-        if (c->args[1] >= user_end)
-            return -EPERM;
-        t->regs.fs_base = c->args[1];
-        return 0;
-    case ARCH_GET_FS:
-        if (guest_write(c->args[1], &t->regs.fs_base, 8))
-            return -EFAULT;
-        effect_add(t, c->args[1], 8);
-        return 0;
-    case ARCH_SET_GS:
-        if (c->args[1])
-            event_unsupported("a gs base of the program's own (arch_prctl ARCH_SET_GS)");
-        return 0;
-    case ARCH_GET_GS:
-        if (guest_write(c->args[1], &(uint64_t){0}, 8))
-            return -EFAULT;
-        effect_add(t, c->args[1], 8);
-        return 0;
-    default:
-        return -EINVAL;
-    }
-}
 
 int64_t rec_set_tid_address(struct task *t, struct sys_call *c)
 {

@@ -18,9 +18,6 @@ int64_t both_execveat(struct task *t, struct sys_call *c);
 int64_t both_exit(struct task *t, struct sys_call *c);
 int64_t both_exit_group(struct task *t, struct sys_call *c);
 
-/* Record and replay: they act on registers. */
-int64_t both_arch_prctl(struct task *t, struct sys_call *c);
-
 int64_t rec_set_tid_address(struct task *t, struct sys_call *c);
 int64_t rec_set_robust_list(struct task *t, struct sys_call *c);
 

@@ -5,6 +5,7 @@
 #include "engine/kernel/signals.h"
 
 #include <errno.h>
+#include <linux/audit.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -18,7 +19,7 @@
 #include "engine/kernel/frame.h"
 #include "engine/kernel/vfork.h"
 
-enum { SIGNALS = 64, TRAP_PAGE_FAULT = 14 };
+enum { SIGNALS = 64, TRAP_PROTECTION = 13, TRAP_PAGE_FAULT = 14, USER_DISPATCH = 2 /* of SIGSYS */ };
 
 /* Flags that the kernel keeps: the children's, SIGINFO, EXPOSE_TAGBITS, RESTORER, ONSTACK, RESTART, NODEFER,
  * RESETHAND. */
@@ -338,6 +339,39 @@ void signals_deliver_fault(struct task *t)
     d.forced = true;
     deliver(t, siginfo, &d);
     signals_deliver_queued(t, EVF_EXIT);
+}
+
+void signals_deliver_protection(struct task *t)
+{
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    info.si_signo = SIGSEGV;
+    info.si_code = SI_KERNEL;
+    memcpy(t->fault.siginfo, &info, sizeof t->fault.siginfo);
+    t->fault.trap = TRAP_PROTECTION;
+    t->fault.error = 0;
+    signals_deliver_fault(t);
+}
+
+/* As after a call that returned its own number: SIGSYS, which the program is to answer. */
+void signals_deliver_dispatch(struct task *t, enum prctl_dispatch why)
+{
+    siginfo_t info;
+    t->regs.rip = t->call_pc = t->exit_pc - 2;
+    struct delivery d = delivery_here(t, EVF_ENTRY);
+    d.forced = true;
+    t->regs.rip = t->regs.gpr[GPR_RCX] = t->exit_pc;
+    t->regs.gpr[GPR_R11] = t->regs.rflags;
+    memset(&info, 0, sizeof info);
+    info.si_signo = why == DISPATCH_BAD_SELECTOR ? SIGSEGV : SIGSYS;
+    info.si_code = SI_KERNEL;
+    if (why != DISPATCH_SIGNAL)
+        die_of(t, &d, (const uint8_t *)&info);
+    info.si_code = USER_DISPATCH;
+    info.si_call_addr = (void *)t->exit_pc;
+    info.si_syscall = (int)t->regs.gpr[GPR_RAX];
+    info.si_arch = AUDIT_ARCH_X86_64;
+    deliver(t, (const uint8_t *)&info, &d);
 }
 
 int64_t both_rt_sigreturn(struct task *t, struct sys_call *c)

@@ -14,6 +14,7 @@
 
 #include "engine/guest/engine.h"
 #include "engine/guest/task.h"
+#include "engine/kernel/prctl.h"
 
 int64_t rec_rt_sigaction(struct task *t, struct sys_call *c);
 int64_t rec_rt_sigprocmask(struct task *t, struct sys_call *c);
@@ -41,6 +42,10 @@ void signals_deliver_queued(struct task *t, uint16_t flags);
 bool signals_queued_by_timer(const struct task *t);
 /* Recording: the instruction at t->regs.rip raised t->fault. */
 void signals_deliver_fault(struct task *t);
+/* Recording: the instruction at t->regs.rip is one that the program has forbidden itself. */
+void signals_deliver_protection(struct task *t);
+/* Recording: the call that ends at t->exit_pc is not the kernel's to perform. */
+void signals_deliver_dispatch(struct task *t, enum prctl_dispatch why);
 /* Recording: after rt_sigreturn, whose frame may have been bad. */
 void signals_after_return(struct task *t);
 /* Before a SYS_TEMPMASK call: remembers the mask that it installs while it sleeps. FAST (signals_fast.c). */

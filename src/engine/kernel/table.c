@@ -12,6 +12,7 @@
 #include "engine/kernel/files.h"
 #include "engine/kernel/limits.h"
 #include "engine/kernel/memory.h"
+#include "engine/kernel/prctl.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/procview.h"
 #include "engine/kernel/signals.h"
@@ -214,7 +215,7 @@ const struct sys_row sys_table[] = {
     REFUSED(154, modify_ldt, ENOSYS),
     SEEN(155, pivot_root),
     SEEN(156, _sysctl),
-    ROW(157, prctl, 0, OUTS(FN(ON_SUCCESS, out_prctl)), SLOW(slow_prctl, rec_prctl)),
+    OWN(157, prctl),
     SAME(158, arch_prctl),
     ROW(159, adjtimex, 0, OUTS(FIXED(0, 208))),
     OWN(160, setrlimit),

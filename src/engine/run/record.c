@@ -8,12 +8,14 @@
 #include "engine/event/event.h"
 #include "engine/guest/layout.h"
 #include "engine/kernel/files.h"
+#include "engine/kernel/prctl.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
 #include "engine/memory/space.h"
 #include "engine/memory/watch.h"
 #include "engine/task/nondet.h"
+#include "engine/translate/decode.h"
 
 /* ---- system calls ---- */
 
@@ -122,11 +124,14 @@ static void forget_stale_code(void)
 
 static void record_syscall(struct task *t)
 {
+    const enum prctl_dispatch to = prctl_dispatch(t);
     if (t->pending) {
         t->regs.rip = t->exit_pc - 2;
         signals_deliver_queued(t, EVF_ENTRY);
-    } else {
+    } else if (to == DISPATCH_KERNEL) {
         perform_and_record(t);
+    } else {
+        signals_deliver_dispatch(t, to);
     }
 }
 
@@ -144,6 +149,14 @@ static void record_exit(struct task *t)
 }
 
 /* ---- the client ---- */
+
+static void record_insn(struct task *t, const struct insn *in)
+{
+    if (prctl_forbids(in->nondet))
+        signals_deliver_protection(t);
+    else
+        nondet_record(t, in);
+}
 
 static void record_preempt(struct task *t)
 {
@@ -166,7 +179,7 @@ static uint64_t record_events(void)
 const struct run_client record_client = {
     .syscall = record_exit,
     .call = perform_and_record,
-    .insn = nondet_record,
+    .insn = record_insn,
     .preempt = record_preempt,
     .fault = signals_deliver_fault,
     .failed = record_failed,

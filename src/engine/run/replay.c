@@ -27,6 +27,7 @@
 #include "engine/host/raw.h"
 #include "engine/run/stop.h"
 #include "engine/task/task_init.h"
+#include "engine/kernel/prctl.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
@@ -463,8 +464,18 @@ static void replay_fault(struct task *t)
 
 /* ---- instructions and calls ---- */
 
+/* The program had forbidden itself an instruction: prctl PR_SET_TSC and its like. */
+static bool forbidden(void)
+{
+    return have_next && next.event->rec.kind == EV_SIGNAL && (next.event->rec.flags & EVF_SYNC);
+}
+
 static void replay_insn(struct task *t, const struct insn *in)
 {
+    if (forbidden()) {
+        replay_fault(t);
+        return;
+    }
     check(t, &(struct observed){EV_INSN, in->pc, task_ticks(t), regs_hash(&t->regs, in->pc), in->nondet, true,
                                 NULL});
     const struct trace_ev_insn out = *(const struct trace_ev_insn *)next.part;
@@ -657,7 +668,7 @@ static void replay_syscall(struct task *t)
     } else {
         if (c.nr == SYS_brk)
             guest_space.brk = (uint64_t)result;
-        if (c.nr == SYS_arch_prctl)
+        if (c.nr == SYS_arch_prctl && !result)
             both_arch_prctl(t, &c);
         t->effects.count = 0;
         syscall_to_regs(t, result);

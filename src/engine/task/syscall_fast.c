@@ -54,7 +54,7 @@ bool exit_syscall_fast(struct task *t)
     struct sys_call c;
     t->regs.rip = t->exit_pc;
     t->called = false;
-    if (engine.slow_calls || t->pending || watch_count)
+    if (engine.slow_calls || t->pending || watch_count || t->user_dispatch)
         return false;
     __asm__ volatile("rdfsbase %0" : "=r"(t->regs.fs_base));
     t->call_pc = t->exit_pc - 2;
