@@ -32,7 +32,9 @@ BASE      := $(call src,base)
 TRACE     := $(call src,trace)
 # The engine's floors, bottom up: see docs/architecture.md.
 FLOORS    := cpu host guest event memory translate load kernel task run
-CLIO_SRC  := $(BASE) $(TRACE) $(call src,symbols cmd) $(filter-out %/build.c,$(call src,chronicle))
+# What is known of processors by name: the commands need it without the engine.
+CPU_NAMES := $(addprefix src/engine/cpu/,features.c host.c)
+CLIO_SRC  := $(BASE) $(TRACE) $(CPU_NAMES) $(call src,symbols cmd) $(filter-out %/build.c,$(call src,chronicle))
 STORE_SRC := $(BASE) $(TRACE) $(call src,store)
 ENGINE_SRC := $(BASE) $(TRACE) $(call src,engine $(addprefix engine/,$(FLOORS)) chronicle) $(wildcard src/engine/*/*.S)
 

@@ -52,7 +52,9 @@ struct clio_trace_info {
     uint32_t version;   /* of the format */
     uint64_t features;  /* bits 0-31: required to understand the trace; 32-63: optional */
     uint32_t cpu_level; /* 1..4 for x86-64-v1..v4 */
-    uint64_t start_ns;  /* CLOCK_REALTIME */
+    const char
+        *cpu_features; /* names with commas, of what the guest had beyond the level; NULL: not recorded */
+    uint64_t start_ns; /* CLOCK_REALTIME */
     const char *host, *kernel, *cwd;
     int argc; /* the recorded command */
     const char *const *argv;

@@ -13,7 +13,9 @@
 #define CMD_LIST(X)                                                                                          \
     X(record, "[-o DIR] [--] PROG [ARG...]", "run a program and record it and its children",                 \
       "  -o, --output DIR      make the trace here, not in the trace home\n"                                 \
-      "  --cpu=v1|v2|v3|v4     the x86-64 level that the program sees; default v3\n"                         \
+      "  --cpu=vN[+NAME|-NAME]...  the processor that the program sees: x86-64-v1 to v4, with or without\n"  \
+      "                        features by name (docs/cpu.md); default: v3, or less if this machine has "    \
+      "less\n"                                                                                               \
       "  --aslr                place the program at random\n"                                                \
       "  --check-memory[=N]    put hashes of its memory into every N-th event, compared in replay; slow\n"   \
       "  --single-block        run one block of code at a time; slow\n"                                      \

@@ -60,7 +60,9 @@ static void show_text(struct clio_source *source, const struct clio_space_info *
     printf("command     %s\n", command);
     printf("directory   %s\n", info->cwd);
     printf("host        %s, %s\n", info->host, info->kernel);
-    printf("guest CPU   x86-64-v%u\n", info->cpu_level);
+    printf("guest CPU   x86-64-v%u%s%s\n", info->cpu_level,
+           info->cpu_features && *info->cpu_features ? " and " : "",
+           info->cpu_features ? info->cpu_features : "");
     printf("started     %s\n", time_text(info->start_ns, text));
     if (live)
         printf("ended       not yet: %zu process%s being recorded\n", alive, alive == 1 ? " is" : "es are");
@@ -100,9 +102,10 @@ static void show_json(struct clio_source *source, const struct clio_space_info *
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, space_json(&spaces[i]));
     json_t *all = json_pack(
-        "{so ss sI sI sI sI so so so so sb s{sI sI sI sI sI sI sI} so}", "path",
+        "{so ss sI sI sI so sI so so so so sb s{sI sI sI sI sI sI sI} so}", "path",
         text_json(clio_source_path(source)), "identity", info->identity, "version", (json_int_t)info->version,
-        "features", (json_int_t)info->features, "cpu_level", (json_int_t)info->cpu_level, "start_ns",
+        "features", (json_int_t)info->features, "cpu_level", (json_int_t)info->cpu_level, "cpu_features",
+        info->cpu_features ? text_json(info->cpu_features) : json_null(), "start_ns",
         (json_int_t)info->start_ns, "host", text_json(info->host), "kernel", text_json(info->kernel), "cwd",
         text_json(info->cwd), "argv", argv, "live", clio_source_live(source), "bytes", "events",
         (json_int_t)s->events, "data", (json_int_t)s->data, "maps", (json_int_t)s->maps, "tasks",

@@ -49,7 +49,9 @@
 #include "cmd/program.h"
 #include "cmd/trace_text.h"
 #include "cmd/writer.h"
+#include "engine/cpu/cpu.h"
 #include "trace/dir_sink.h"
+#include "trace/header.h"
 #include "trace/lifeline.h"
 #include "trace/locate.h"
 #include "trace/record.h"
@@ -62,7 +64,6 @@ enum {
     STRAGGLER_MS = 500, /* unrecorded guests know no lifeline: killed by hand after this */
     SETTLE_MS = 100,    /* between the program's end and the background: who is about to end does so */
     RETRY_MS = 20,
-    CPU_LEVEL_DEFAULT = 3,
     HWCAP2_FSGSBASE = 2, /* AT_HWCAP2: user code may use them; guests do not see it */
 };
 
@@ -71,13 +72,15 @@ extern char **environ;
 static struct {
     /* what the user wants */
     const char *output, *topics, *log_file;
-    int cpu_level;
+    const char *cpu; /* as --cpu has it, or NULL */
     bool aslr, single_block, wait;
     const char *check_memory; /* every how many events, or NULL */
     struct program program;
 
     /* the recording */
-    char *path; /* of the trace */
+    struct cpu_choice choice;
+    char features[CPU_NAMES_MAX]; /* beyond the level, by name */
+    char *path;                   /* of the trace */
     int dir, lifeline, log_fd, signals;
     struct ring_control *control;
     struct writer writer;
@@ -106,17 +109,24 @@ static struct {
          .lifeline = -1,
          .log_fd = -1,
          .signals = -1,
-         .front = {.channel = -1},
-         .cpu_level = CPU_LEVEL_DEFAULT};
+         .front = {.channel = -1}};
 
 /* ---- options ---- */
 
-static void parse_cpu(const char *text)
+/* The guest's processor: what was asked for, or the best that is not of v4, which few machines have. */
+static void choose_cpu(void)
 {
-    const char *digit = text + (*text == 'v');
-    if (digit[0] < '1' || digit[0] > '4' || digit[1])
-        usage("--cpu=%s: the levels are v1, v2, v3 and v4", text);
-    rec.cpu_level = digit[0] - '0';
+    struct cpu_host host;
+    char problem[200], best[] = "v0";
+    cpu_host_ask(&host);
+    best[1] = (char)('0' + cpu_best_level(&host));
+    if (!cpu_choose(rec.cpu ? rec.cpu : best, &host, &rec.choice, problem, sizeof problem))
+        usage("--cpu=%s: %s", rec.cpu, problem);
+    char missing[CPU_NAMES_MAX];
+    cpu_names(cpu_missing(rec.choice.asked, &host), missing, sizeof missing);
+    if (*missing)
+        die("--cpu=%s: this machine's processor lacks %s", rec.cpu ? rec.cpu : best, missing);
+    cpu_names(rec.choice.features & ~cpu_level_features(rec.choice.level), rec.features, sizeof rec.features);
 }
 
 static int parse(int argc, char **argv)
@@ -136,7 +146,7 @@ static int parse(int argc, char **argv)
                 usage("record: -o needs the name of a directory");
             break;
         case 'c':
-            parse_cpu(optarg);
+            rec.cpu = optarg;
             break;
         case 'a':
             rec.aslr = true;
@@ -246,8 +256,11 @@ static void create_in_home(const struct clio_trace_info *info)
 
 static void create_trace(int argc, char **argv)
 {
-    struct clio_trace_info info = {
-        .cpu_level = (uint32_t)rec.cpu_level, .argc = argc, .argv = (const char *const *)argv};
+    struct clio_trace_info info = {.features = 1ull << TRACE_FEATURE_CPU,
+                                   .cpu_level = (uint32_t)rec.choice.level,
+                                   .cpu_features = rec.features,
+                                   .argc = argc,
+                                   .argv = (const char *const *)argv};
     trace_info_here(&info);
     if (rec.output)
         create_named(&info);
@@ -439,7 +452,9 @@ static _Noreturn void run_engine(const char *engine, int input, int said)
         argv[n++] = (char *)rec.topics;
     }
     argv[n++] = "--cpu";
-    argv[n++] = number(rec.cpu_level);
+    argv[n++] = number(rec.choice.level);
+    argv[n++] = "--cpu-features";
+    argv[n++] = rec.features;
     if (rec.aslr)
         argv[n++] = "--aslr";
     if (rec.single_block)
@@ -799,6 +814,7 @@ static void run_unrecorded(void)
 int cmd_record(int argc, char **argv)
 {
     int first = parse(argc, argv), status;
+    choose_cpu();
     program_find(&rec.program, argv + first);
     if (rec.program.unrecorded)
         run_unrecorded();

@@ -1,7 +1,7 @@
 /*
  * main.c: the program clio-engine, which `clio record`, `clio replay` and `clio chronicle` start.
  *
- *   clio-engine record --dir-fd N --store-fd N --input-fd N [--cpu L] [--aslr]
+ *   clio-engine record --dir-fd N --store-fd N --input-fd N --cpu L --cpu-features NAMES [--aslr]
  *               [--check-memory N] [common]
  *   clio-engine replay --trace PATH [--shared-fd N] [--space N] [common]
  *   clio-engine chronicle --trace PATH --space N --from M --to M --out DB [common]
@@ -40,15 +40,16 @@
 #include "engine/host/hostfd.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
+#include "engine/translate/decode.h"
 #include "engine/translate/translate.h"
 #include "protocol/replay_shared.h"
 
 static struct arguments {
     int dir_fd, store_fd, input_fd, shared_fd, log_fd;
-    const char *trace, *out;
+    const char *trace, *out, *cpu, *features;
     uint32_t space, check_every;
     struct moment from, to;
-} args = {-1, -1, -1, -1, -1, NULL, NULL, 0, 0, {0, 0, 0}, {0, 0, 0}};
+} args = {.dir_fd = -1, .store_fd = -1, .input_fd = -1, .shared_fd = -1, .log_fd = -1};
 
 enum option_id {
     O_DIR_FD = 1,
@@ -58,6 +59,7 @@ enum option_id {
     O_LOG_FD,
     O_LOG,
     O_CPU,
+    O_FEATURES,
     O_ASLR,
     O_SINGLE,
     O_ALONE,
@@ -77,6 +79,7 @@ static const struct option known[] = {
     {"log-fd", required_argument, NULL, O_LOG_FD},
     {"log", required_argument, NULL, O_LOG},
     {"cpu", required_argument, NULL, O_CPU},
+    {"cpu-features", required_argument, NULL, O_FEATURES},
     {"aslr", no_argument, NULL, O_ASLR},
     {"single-block", no_argument, NULL, O_SINGLE},
     {"alone", required_argument, NULL, O_ALONE},
@@ -120,8 +123,11 @@ static void take_option(int id)
         if (log_select(optarg, &bad))
             usage("clio-engine: unknown log topic %s", bad);
         break;
+    case O_FEATURES:
+        args.features = optarg;
+        break;
     case O_CPU:
-        engine.cpu_level = atoi(optarg[0] == 'v' ? optarg + 1 : optarg);
+        args.cpu = optarg;
         break;
     case O_ASLR:
         engine.aslr = true;
@@ -204,8 +210,22 @@ static int hide(int fd)
     return handle;
 }
 
+/* The processor that `clio record` has chosen. */
+static void take_cpu(void)
+{
+    char unknown[64];
+    uint64_t features;
+    int level = args.cpu ? atoi(args.cpu) : 0;
+    if (level < 1 || level > CPU_LEVEL_MAX || !args.features ||
+        !cpu_names_parse(args.features, &features, unknown, sizeof unknown))
+        usage("clio-engine: record needs --cpu LEVEL and --cpu-features NAMES");
+    cpu_init(&engine.cpu, level, cpu_level_features(level) | features, false);
+    decode_use_cpu();
+}
+
 static _Noreturn void record(void)
 {
+    take_cpu();
     struct task *t = task_init();
     engine.mode = ENGINE_RECORD;
     run_client = &record_client;
@@ -279,7 +299,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2)
         usage("clio-engine is started by clio; it has no use of its own");
-    engine.cpu_level = 3;
+    cpu_host_ask(&engine.host);
     engine.trace_dir = engine.store = -1;
     optind = 2;
     for (int id; (id = getopt_long(argc, argv, "", known, NULL)) >= 0;)

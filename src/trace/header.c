@@ -92,8 +92,10 @@ char *trace_header_text(const struct clio_trace_info *info, size_t *size)
     put(out, "identity", info->identity);
     for (int bit = 0; bit < 64; bit++)
         if (info->features >> bit & 1)
-            fprintf(out, "feature: %d\n", bit);
+            fprintf(out, "feature: %d%s\n", bit, bit == TRACE_FEATURE_CPU ? " guest-cpu" : "");
     fprintf(out, "cpu-level: %u\n", info->cpu_level);
+    if (info->cpu_features)
+        put(out, "cpu-features", info->cpu_features);
     put_start(out, info->start_ns);
     put(out, "host", info->host);
     put(out, "kernel", info->kernel);
@@ -190,14 +192,14 @@ struct parse {
     bool identity;
 };
 
-/* `value` is "BIT" or "BIT NAME". No feature is known in this version, so every required one is refused. */
+/* `value` is "BIT" or "BIT NAME". */
 static bool parse_feature(struct parse *p, const char *value, struct clio_error *error)
 {
     char *name;
     unsigned long bit = strtoul(value, &name, 10);
     if (name == value || bit > 63)
         return fault_set(error, CLIO_FAULT_DAMAGED, "%s/trace: bad feature `%s`", p->path, value);
-    if (bit < 32)
+    if (bit < 32 && bit != TRACE_FEATURE_CPU)
         return fault_set(error, CLIO_FAULT_VERSION, "%s/trace: needs feature %s, which this clio lacks",
                          p->path, value);
     p->header->info.features |= 1ull << bit;
@@ -217,6 +219,8 @@ static bool parse_line(struct parse *p, const char *key, char *value, struct cli
         return parse_feature(p, value, error);
     else if (strcmp(key, "cpu-level") == 0)
         info->cpu_level = (uint32_t)strtoul(value, NULL, 10);
+    else if (strcmp(key, "cpu-features") == 0)
+        info->cpu_features = value;
     else if (strcmp(key, "start-ns") == 0)
         info->start_ns = strtoull(value, NULL, 10);
     else if (strcmp(key, "host") == 0)

@@ -14,6 +14,12 @@
 
 #include "clio/trace.h"
 
+/*
+ * Bits of clio_trace_info.features. CPU: the guest's processor is the one that docs/cpu.md describes, with cpu_features; without
+ * it instructions ran as the recording's host had them.
+ */
+enum trace_feature { TRACE_FEATURE_CPU = 0 };
+
 struct trace_header {
     struct clio_trace_info info; /* strings point into memory owned by this */
     uint8_t identity[16];

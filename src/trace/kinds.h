@@ -45,7 +45,12 @@
   X(INSN_RDRAND,   4, rdrand) \
   X(INSN_RDSEED,   5, rdseed) \
   X(INSN_CPUID,    6, cpuid) \
-  X(INSN_XGETBV,   7, xgetbv)
+  X(INSN_XGETBV,   7, xgetbv) \
+  X(INSN_LSL,      8, lsl) \
+  X(INSN_LAR,      9, lar) \
+  X(INSN_VERR,    10, verr) \
+  X(INSN_VERW,    11, verw) \
+  X(INSN_X87_POINTERS, 12, x87_pointers) /* an instruction stores them and they are not 0 */
 
 /* What a REC_MAP does: its op. */
 #define TRACE_MAP_OPS(X) \

@@ -110,7 +110,8 @@ struct trace_ev_signal { /* EV_SIGNAL; effects hold the frame on the guest's sta
 };
 
 struct trace_ev_insn {
-    uint64_t rax, rbx, rcx, rdx; /* after; RDRAND, RDSEED and RDPID: rax holds the value for their operand */
+    uint64_t rax, rbx, rcx, rdx; /* after; RDRAND, RDSEED, RDPID, LSL and LAR: rax holds the value for their
+                                    operand; X87_POINTERS: instruction, operand, opcode, 0 */
     uint64_t rflags;             /* after */
 };
 

@@ -4,8 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 
 cases=${CLIO_CASES:-$TOP/../shared/cases}
-failing="argv_null bad_signal_stack clone_files_fork clone_parent exe_deleted fault_siginfo grows_down iretq_same_ring lsl_cpu
-    ppoll_mask syscall_user_dispatch xsave_area_size"
+failing="argv_null bad_signal_stack clone_files_fork clone_parent exe_deleted fault_siginfo grows_down
+    ppoll_mask syscall_user_dispatch"
 
 if ! ls "$cases"/*.c >/dev/null 2>&1; then
     skip cases "no programs in $cases"

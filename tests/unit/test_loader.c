@@ -6,6 +6,7 @@
 // LINK: src/engine/memory/space.c src/engine/memory/capture.c src/engine/load/slots.c src/engine/load/elf.c
 // LINK: src/engine/load/personality.c src/engine/memory/change.c src/engine/load/program.c src/engine/load/stack.c
 // LINK: src/engine/memory/objects.c src/engine/memory/replica.c
+// LINK: src/engine/cpu/cpuid.c src/engine/cpu/features.c src/engine/cpu/xsave.c
 #include "engine_fakes.h"
 
 #include <sys/resource.h>
@@ -98,19 +99,6 @@ static uint64_t aux(uint64_t type)
     return UINT64_MAX;
 }
 
-/* What the kernel told this process; libc's getauxval changes some of it. */
-static uint64_t kernel_aux(uint64_t type)
-{
-    uint64_t v[64] = {0};
-    int fd = open("/proc/self/auxv", O_RDONLY | O_CLOEXEC);
-    assert_true(read(fd, v, sizeof v) > 0);
-    close(fd);
-    for (int i = 0; i < 62; i += 2)
-        if (v[i] == type)
-            return v[i + 1];
-    return UINT64_MAX;
-}
-
 static const char *check_strings(uint64_t **slot, const char *at, char **want)
 {
     for (uint32_t i = 0; want[i]; i++) {
@@ -141,8 +129,8 @@ static void check_stack(const struct program *p, const struct trace_regs *regs, 
     assert_string_equal((char *)aux(AT_PLATFORM), "x86_64");
     assert_true(aux(AT_RANDOM) > regs->gpr[GPR_RSP] && aux(AT_RANDOM) + 16 <= s->arg_start);
     assert_int_equal(aux(AT_PAGESZ), 4096);
-    assert_int_equal(aux(AT_HWCAP), kernel_aux(AT_HWCAP));
-    assert_int_equal(aux(AT_MINSIGSTKSZ), kernel_aux(AT_MINSIGSTKSZ));
+    assert_int_equal(aux(AT_HWCAP), cpu_id(&engine.cpu, 1, 0).d);
+    assert_int_equal(aux(AT_MINSIGSTKSZ), cpu_minimal_stack(&engine.cpu));
     assert_int_equal(aux(AT_HWCAP2) & 2, 0);
     assert_int_equal(aux(AT_UID), getuid());
     assert_int_equal(aux(AT_SECURE), 0);

@@ -191,7 +191,7 @@ void session_publish_space(uint32_t parent, uint64_t parent_event, enum trace_sp
         .origin = origin,
         .pid = getpid(),
         .ppid = getppid(),
-        .cpu_level = (uint32_t)engine.cpu_level,
+        .cpu_level = (uint32_t)engine.cpu.level,
         .time_ns = now_ns(),
         .exelen = exelen,
         .cmdlen = cmdlen,

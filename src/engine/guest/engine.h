@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/cpu/cpu.h"
 #include "trace/ring.h"
 
 struct task;
@@ -26,7 +27,8 @@ struct engine {
     struct ring_control *control;
     struct ring_header *ring;
     uint32_t space_number;
-    int cpu_level;
+    struct cpu cpu;       /* the guest's processor */
+    struct cpu_host host; /* what it runs on */
     bool aslr;
     bool slow_calls; /* every system call goes through exit_syscall: replay, logging */
 };

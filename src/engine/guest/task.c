@@ -1,4 +1,5 @@
 /* task.c: see task.h; the proof that assembly knows the layout of struct task. */
+#include "engine/cpu/xsave.h"
 #include "engine/guest/task.h"
 
 #include <stddef.h>
@@ -48,9 +49,5 @@ _Static_assert(offsetof(struct sys_call, nr) == CALL_NR && offsetof(struct sys_c
 
 void task_initial_vectors(struct task *t)
 {
-    const uint16_t control = 0x37f;
-    const uint32_t mxcsr = 0x1f80;
-    memset(t->xsave, 0, 512 + 64);
-    memcpy(t->xsave, &control, 2);
-    memcpy(t->xsave + 24, &mxcsr, 4);
+    xsave_initial(&(struct xsave_state){t->xsave, &engine.host.layout});
 }

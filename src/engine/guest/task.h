@@ -106,12 +106,12 @@ struct task {
         uint8_t siginfo[128];
         uint64_t host_pc, host_gprs[16]; /* as the host had them: see insn_place.spilled */
         uint64_t error, trap, cr2;       /* as in the kernel's struct sigcontext */
-    } fault;
-    struct shown_fault {           /* of the guest's last fault: every signal frame shows them */
+    } fault, copy_fault;                 /* copy_fault: of the last safe_copy that failed */
+    struct shown_fault {                 /* of the guest's last fault: every signal frame shows them */
         uint64_t error, trap, cr2;
     } shown;
-    uint64_t ignored;                /* SYNC_SIGNALS that the guest ignores */
-    uint64_t held;                   /* SYNC_SIGNALS that were sent and wait here: see signals.h */
+    uint64_t ignored; /* SYNC_SIGNALS that the guest ignores */
+    uint64_t held;    /* SYNC_SIGNALS that were sent and wait here: see signals.h */
     uint8_t held_info[SIGNAL_SYNC_MAX + 1][128];
     bool user_dispatch;         /* calls may be the program's own to answer: kernel/prctl.h */
     bool returned_from_handler; /* the call that has just returned was rt_sigreturn */

@@ -2,7 +2,7 @@
  * frame.c: see frame.h. The frame is the kernel's struct rt_sigframe of x86-64:
  *
  *   (higher addresses; at most rsp-128, or the end of the alternate stack)
- *   xsave image, 64-byte aligned: 512 bytes legacy, 64 header, 256 AVX, then FP_XSTATE_MAGIC2
+ *   vector state, 64-byte aligned, as large as the guest's processor makes it (cpu/xsave.h)
  *   siginfo (128), written when the handler asks for it
  *   ucontext: flags, link, stack (24), sigcontext (256), mask (8)
  *   pretcode                       <- rsp in the handler, 8 below a multiple of 16
@@ -14,13 +14,15 @@
 #include <string.h>
 
 #include "engine/cpu/registers.h"
+#include "engine/cpu/xsave.h"
 #include "engine/event/event.h"
 #include "engine/guest/access.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
+#include "engine/translate/translate.h"
 
-enum { REDZONE = 128, XSTATE_SIZE = 512 + 64 + 256, XSTATE_FEATURES = 7, ALTSTACK_MIN = 2048 };
-enum { MAGIC1 = 0x46505853, MAGIC2 = 0x46505845 };
+enum { REDZONE = 128, ALTSTACK_MIN = 2048 };
+enum { UC_FP_XSTATE = 1, UC_SIGCONTEXT_SS = 2, UC_STRICT_RESTORE_SS = 4 };
 enum { FLAG_RESTORER = 0x04000000, FLAG_ONSTACK = 0x08000000, TRAP_FLAG = 0x100 };
 enum { USER_CS = 0x33, USER_CS_32 = 0x23, USER_SS = 0x2b, TRAP_GP = 13 };
 #define AUTODISARM (1u << 31)
@@ -157,72 +159,46 @@ static void regs_from_context(struct trace_regs *r, const struct sigcontext_imag
 
 /* ---- vector state ---- */
 
+static struct xsave_state vectors_of(struct task *t)
+{
+    return (struct xsave_state){t->xsave, &engine.host.layout};
+}
+
+static uint64_t vectors_size(void)
+{
+    return xsave_frame_size(&engine.cpu);
+}
+
 /* The task's vector state as a frame shows it; t->xsave is valid here. */
-static int put_vectors(const struct task *t, uint64_t at)
+static int put_vectors(struct task *t, uint64_t at)
 {
-    uint8_t image[XSTATE_SIZE + 4];
-    memcpy(image, t->xsave, XSTATE_SIZE);
-    uint64_t features;
-    memcpy(&features, image + 512, 8);
-    features &= XSTATE_FEATURES;
-    memset(image + 512, 0, 64);
-    memcpy(image + 512, &features, 8);
-    const struct {
-        uint32_t magic, extended;
-        uint64_t features;
-        uint32_t size, padding[7];
-    } software = {MAGIC1, XSTATE_SIZE + 4, XSTATE_FEATURES, XSTATE_SIZE, {0}};
-    memcpy(image + 464, &software, sizeof software);
-    const uint32_t end = MAGIC2;
-    memcpy(image + XSTATE_SIZE, &end, 4);
-    return guest_write(at, image, sizeof image);
-}
-
-/* XRSTOR would take the image: its header is one of the standard form and asks for what the guest has. */
-static bool header_good(const uint8_t *image)
-{
-    uint64_t header[3];
-    memcpy(header, image + 512, sizeof header);
-    return !(header[0] & ~(uint64_t)XSTATE_FEATURES) && !header[1] && !header[2];
-}
-
-static bool mxcsr_good(const uint8_t *image)
-{
-    uint32_t mxcsr;
-    memcpy(&mxcsr, image + 24, 4);
-    return !(mxcsr & ~0xffffu);
+    static struct xsave_image image;
+    struct xsave_state state = vectors_of(t);
+    struct x87_pointers pointers = translate_x87_pointers(t);
+    xsave_frame_store(&engine.cpu, &state, &pointers, &image);
+    return guest_write(at, image.bytes, vectors_size());
 }
 
 /* False as the processor or the kernel refuses the image. */
 static bool get_vectors(struct task *t, uint64_t at)
 {
-    uint8_t image[XSTATE_SIZE];
-    uint32_t magic, end;
+    static struct xsave_image image;
+    struct xsave_state state = vectors_of(t);
+    uint32_t end, size = XSAVE_LEGACY;
     if (!at) {
-        task_initial_vectors(t);
+        xsave_initial(&state);
         return true;
     }
-    if (at >= USER_END || guest_read(image, at, 512))
+    if (at >= USER_END || guest_read(image.bytes, at, XSAVE_LEGACY))
         return false;
-    memcpy(&magic, image + 464, 4);
-    bool extended = magic == MAGIC1;
-    if (extended && guest_read(&end, at + XSTATE_SIZE, 4))
+    uint32_t whole = xsave_frame_extended(&engine.cpu, image.bytes);
+    if (whole && guest_read(&end, at + whole, sizeof end))
         return false;
-    extended = extended && end == MAGIC2;
-    if (at % (extended ? 64 : 16) || !mxcsr_good(image))
+    if (whole && end == XSAVE_MAGIC2)
+        size = whole;
+    if (at % (size == XSAVE_LEGACY ? 16 : 64) || guest_read(image.bytes, at, size))
         return false;
-    uint64_t features = 3;
-    if (extended) {
-        if (guest_read(image, at, sizeof image) || !header_good(image))
-            return false;
-        memcpy(&features, image + 512, 8);
-        memcpy(t->xsave + 576, image + 576, 256);
-    }
-    memcpy(t->xsave, image, 512);
-    memset(t->xsave + 464, 0, 48);
-    memset(t->xsave + 512, 0, 64);
-    memcpy(t->xsave + 512, &features, 8);
-    return true;
+    return xsave_frame_load(&engine.cpu, &state, size, &image);
 }
 
 /* ---- into the handler ---- */
@@ -240,7 +216,7 @@ static bool place(const struct task *t, const struct signal_action *a, struct fr
     bool entering = (a->flags & FLAG_ONSTACK) && t->altstack[2] && !on_altstack(t, sp);
     if (entering)
         sp = t->altstack[0] + t->altstack[2];
-    p->vectors = (sp - (XSTATE_SIZE + 4)) & ~63ull;
+    p->vectors = (sp - vectors_size()) & ~63ull;
     p->at = ((p->vectors - sizeof(struct frame)) & ~15ull) - 8;
     return !(nested || entering) || within_altstack(t, p->at);
 }
@@ -250,11 +226,16 @@ static bool user_range(uint64_t addr, uint64_t len)
     return addr < USER_END && len <= USER_END - addr;
 }
 
-static bool write_frame(const struct task *t, const struct signal_action *a, const struct frame_place *p,
+static uint64_t frame_flags(void)
+{
+    return UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS | (engine.cpu.xcr0 ? UC_FP_XSTATE : 0);
+}
+
+static bool write_frame(struct task *t, const struct signal_action *a, const struct frame_place *p,
                         const struct frame *f)
 {
     const size_t without_info = offsetof(struct frame, siginfo);
-    return user_range(p->at, p->vectors + XSTATE_SIZE + 4 - p->at) && !put_vectors(t, p->vectors) &&
+    return user_range(p->at, p->vectors + vectors_size() - p->at) && !put_vectors(t, p->vectors) &&
            !guest_write(p->at, f, a->flags & SA_SIGINFO ? sizeof *f : without_info);
 }
 
@@ -262,7 +243,7 @@ bool frame_push(struct task *t, int signo, const struct signal_action *a, const 
                 uint64_t saved_mask)
 {
     struct frame_place p;
-    struct frame f = {.pretcode = a->restorer, .uc.flags = 7, .uc.mask = saved_mask};
+    struct frame f = {.pretcode = a->restorer, .uc.flags = frame_flags(), .uc.mask = saved_mask};
     if (!(a->flags & FLAG_RESTORER) || !place(t, a, &p))
         return false;
     memcpy(f.siginfo, siginfo, sizeof f.siginfo);
@@ -274,11 +255,11 @@ bool frame_push(struct task *t, int signo, const struct signal_action *a, const 
     f.uc.context.oldmask = saved_mask;
     f.uc.context.fpstate = p.vectors;
     if (!write_frame(t, a, &p, &f)) {
-        effect_add_writable(t, p.at, p.vectors + XSTATE_SIZE + 4 - p.at); /* a part of it may be there */
+        effect_add_writable(t, p.at, p.vectors + vectors_size() - p.at); /* a part of it may be there */
         return false;
     }
     effect_add(t, p.at, sizeof f);
-    effect_add(t, p.vectors, XSTATE_SIZE + 4);
+    effect_add(t, p.vectors, vectors_size());
     shown_cs = USER_CS;
     shown_ss = USER_SS;
     if (autodisarm(t))

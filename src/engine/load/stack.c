@@ -1,7 +1,6 @@
 /* stack.c: see stack.h. */
 #include "engine/load/stack.h"
 
-#include <cpuid.h>
 #include <errno.h>
 #include <linux/personality.h>
 #include <string.h>
@@ -172,15 +171,8 @@ static uint64_t host_value(unsigned long type, uint64_t otherwise)
     return value ? value : otherwise;
 }
 
-/* cpuid(1).edx; libc's getauxval(AT_HWCAP) answers with something else. */
-static uint64_t cpu_features(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) ? d : 0;
-}
-
 /*
- * The vector offers no vdso and no restartable sequences. AT_HWCAP is cpuid(1).edx, which all levels share;
+ * The vector offers no vdso and no restartable sequences. AT_HWCAP is cpuid(1).edx;
  * AT_HWCAP2 hides FSGSBASE and MONITOR in user mode, which the guest's CPU does not have.
  */
 static uint32_t fill_auxv(struct space *s, const struct program *p, const struct elf_place *image,
@@ -188,8 +180,8 @@ static uint32_t fill_auxv(struct space *s, const struct program *p, const struct
                           uint64_t random_at)
 {
     const uint64_t entries[][2] = {
-        {AT_MINSIGSTKSZ, host_value(AT_MINSIGSTKSZ, 2048)},
-        {AT_HWCAP, cpu_features()},
+        {AT_MINSIGSTKSZ, cpu_minimal_stack(&engine.cpu)},
+        {AT_HWCAP, cpu_hwcap()},
         {AT_PAGESZ, PAGE_SIZE},
         {AT_CLKTCK, host_value(AT_CLKTCK, 100)},
         {AT_PHDR, image->phdr},

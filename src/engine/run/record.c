@@ -165,6 +165,10 @@ static void record_preempt(struct task *t)
     signals_deliver_queued(t, 0);
 }
 
+static void record_x87_before(struct task *t, uint64_t pc, struct x87_pointers *pointers)
+{
+}
+
 static void record_failed(const char *text)
 {
     if (engine.ring)
@@ -180,6 +184,8 @@ const struct run_client record_client = {
     .syscall = record_exit,
     .call = perform_and_record,
     .insn = record_insn,
+    .x87_before = record_x87_before,
+    .x87_after = nondet_record_pointers,
     .preempt = record_preempt,
     .fault = signals_deliver_fault,
     .failed = record_failed,

@@ -23,6 +23,7 @@
 #include "engine/task/dispatch.h"
 #include "engine/event/event.h"
 #include "engine/run/memcheck.h"
+#include "engine/cpu/xsave.h"
 #include "engine/task/nondet.h"
 #include "engine/host/raw.h"
 #include "engine/run/stop.h"
@@ -36,6 +37,7 @@
 #include "engine/translate/decode.h"
 #include "engine/memory/watch.h"
 #include "trace/event_reader.h"
+#include "trace/header.h"
 #include "protocol/replay_shared.h"
 
 static struct replay_options options;
@@ -484,6 +486,34 @@ static void replay_insn(struct task *t, const struct insn *in)
     go_on(t);
 }
 
+static bool x87_event_due(const struct task *t, uint64_t pc)
+{
+    const struct trace_event *e = next.event;
+    return have_next && e->rec.kind == EV_INSN && e->nr == INSN_X87_POINTERS && e->pc == pc &&
+           e->ticks == task_ticks(t);
+}
+
+/* Without an event they were all 0, whatever this processor keeps. */
+static void replay_x87_before(struct task *t, uint64_t pc, struct x87_pointers *pointers)
+{
+    *pointers = (struct x87_pointers){0};
+    if (!x87_event_due(t, pc))
+        return;
+    const struct trace_ev_insn *stored = next.part;
+    *pointers = (struct x87_pointers){stored->rax, stored->rbx, (uint16_t)stored->rcx};
+}
+
+static void replay_x87_after(struct task *t, uint64_t pc, const struct x87_pointers *pointers)
+{
+    if (!x87_event_due(t, pc))
+        return;
+    check(t, &(struct observed){EV_INSN, pc, task_ticks(t), regs_hash(&t->regs, pc), INSN_X87_POINTERS, true,
+                                NULL});
+    consume(t);
+    look_ahead();
+    set_budget(t);
+}
+
 static void open_reader(uint32_t space)
 {
     struct clio_error error;
@@ -687,6 +717,8 @@ const struct run_client replay_client = {
     .syscall = replay_syscall,
     .call = replay_syscall,
     .insn = replay_insn,
+    .x87_before = replay_x87_before,
+    .x87_after = replay_x87_after,
     .preempt = replay_preempt,
     .fault = replay_fault,
     .failed = replay_failed,
@@ -708,6 +740,25 @@ static uint32_t root_space(void)
     replay_fail("the trace holds no process yet");
 }
 
+/* The guest gets the processor that it had, if this one can stand in for it. */
+static void take_cpu(const struct clio_trace_info *info)
+{
+    bool old = !(info->features >> TRACE_FEATURE_CPU & 1);
+    uint64_t features = 0;
+    char name[64], missing[CPU_NAMES_MAX];
+    int level = (int)info->cpu_level;
+    if (level < 1 || level > CPU_LEVEL_MAX)
+        replay_fail("the trace names level %d of x86-64, which this clio does not know", level);
+    if (!old && !cpu_names_parse(info->cpu_features ? info->cpu_features : "", &features, name, sizeof name))
+        replay_fail("the guest's processor has %s, which this clio does not know", name);
+    features |= cpu_level_features(level);
+    cpu_names(cpu_missing(features, &engine.host), missing, sizeof missing);
+    if (*missing)
+        replay_fail("the guest's processor is x86-64-v%d; this machine's lacks %s", level, missing);
+    cpu_init(&engine.cpu, level, features, old);
+    decode_use_cpu();
+}
+
 void replay_begin(struct task *t, const struct replay_options *o)
 {
     struct clio_error error;
@@ -718,7 +769,7 @@ void replay_begin(struct task *t, const struct replay_options *o)
     source = clio_source_open(options.trace, &error);
     if (!source)
         replay_fail("%s", error.text);
-    engine.cpu_level = (int)clio_source_info(source)->cpu_level;
+    take_cpu(clio_source_info(source));
     task_initial_vectors(t);
     uint32_t first = options.space ? options.space : root_space();
     open_reader(stop_plan(source, first));

@@ -16,6 +16,7 @@
 #include "engine/host/raw.h"
 #include "engine/memory/space.h"
 #include "engine/memory/watch.h"
+#include "engine/task/perform.h"
 #include "engine/translate/decode.h"
 #include "engine/translate/instrument.h"
 #include "engine/translate/translate.h"
@@ -149,22 +150,28 @@ void exit_link(struct task *t)
     dispatch_resume(t);
 }
 
+/* An indirect transfer to pc, which counts a tick. Returns the block there; NULL when it faulted. */
+static struct block *jump(struct task *t, uint64_t pc, enum entry wanted)
+{
+    LOG(block, "indirect to %lx", (unsigned long)pc);
+    struct block *b = translate_block(pc, wanted);
+    if (b) {
+        t->resume = (uint64_t)(uintptr_t)cache_entry(b, ENTRY_COUNTED);
+        return b;
+    }
+    t->budget--;
+    raise_fetch_fault(t, pc);
+    dispatch_resume(t);
+    return NULL;
+}
+
 void exit_miss(struct task *t)
 {
     cache_stats.misses++;
     t->regs.gpr[GPR_RCX] = t->spill_rcx;
-    uint64_t pc = t->target;
-    LOG(block, "indirect to %lx", (unsigned long)pc);
-    struct block *b = translate_block(pc, ENTRY_INDIRECT);
-    if (!b) {
-        t->budget--;
-        raise_fetch_fault(t, pc);
-        dispatch_resume(t);
-        return;
-    }
-    if (!translate_options.single_block)
+    struct block *b = jump(t, t->target, ENTRY_INDIRECT);
+    if (b && !translate_options.single_block)
         cache_fill_indirect(b);
-    t->resume = (uint64_t)(uintptr_t)cache_entry(b, ENTRY_COUNTED);
 }
 
 void exit_preempt(struct task *t)
@@ -176,16 +183,46 @@ void exit_preempt(struct task *t)
 
 /* ---- instructions ---- */
 
+/* True when t->resume is set. */
+static bool perform_here(struct task *t, const struct insn *in)
+{
+    switch (perform_insn(t, in)) {
+    case PERFORMED:
+        return false;
+    case PERFORMED_JUMP:
+        jump(t, t->regs.rip, ENTRY_COUNTED);
+        return true;
+    case PERFORMED_FAULT:
+        run_client->fault(t);
+        return false;
+    }
+    return false;
+}
+
 void exit_insn(struct task *t)
 {
     struct insn in;
     t->regs.rip = t->exit_pc;
     if (decode_insn(&in, t->exit_pc, decode_room(t->exit_pc)) < 0)
         BUG("an instruction at 0x%lx vanished", (unsigned long)t->exit_pc);
-    if (in.kind != INSN_NONDET)
+    switch (in.kind) {
+    case INSN_NONDET:
+        if (perform_checks(t, &in))
+            run_client->insn(t, &in);
+        else
+            run_client->fault(t);
+        break;
+    case INSN_PERFORMED:
+        if (perform_here(t, &in))
+            return;
+        break;
+    case INSN_X87_STORE:
+        perform_x87_store(t, &in);
+        break;
+    default:
         event_unsupported("instruction at %#lx: %s", (unsigned long)in.pc,
                           in.refused ? in.refused : "changed under us");
-    run_client->insn(t, &in);
+    }
     dispatch_resume(t);
 }
 

@@ -11,6 +11,7 @@
 struct task;
 struct insn;
 struct sys_call;
+struct x87_pointers;
 
 void exit_link(struct task *t);
 void exit_preempt(struct task *t);
@@ -37,7 +38,10 @@ struct run_client {
                                         around it */
     void (*call)(struct task *t);    /* the call alone */
     void (*insn)(struct task *t, const struct insn *in); /* a nondeterministic instruction */
-    void (*preempt)(struct task *t);                     /* the tick budget is spent */
+    /* The instruction at pc is about to store these: what it did in the recording takes their place; then, it has. */
+    void (*x87_before)(struct task *t, uint64_t pc, struct x87_pointers *pointers);
+    void (*x87_after)(struct task *t, uint64_t pc, const struct x87_pointers *pointers);
+    void (*preempt)(struct task *t);  /* the tick budget is spent */
     void (*fault)(struct task *t);    /* t->fault was raised by the instruction at t->regs.rip */
     void (*failed)(const char *text); /* the engine itself failed: reports it; the process ends afterwards */
     uint64_t (*events)(void);         /* number of the last event, for reports */

@@ -112,6 +112,15 @@ static void save_vectors(struct task *t, const ucontext_t *uc)
     memset(t->xsave + 520, 0, 56);
 }
 
+static void note_fault(struct guest_fault *f, const siginfo_t *info, const ucontext_t *uc)
+{
+    const greg_t *g = uc->uc_mcontext.gregs;
+    f->error = (uint64_t)g[REG_ERR];
+    f->trap = (uint64_t)g[REG_TRAPNO];
+    f->cr2 = (uint64_t)g[REG_CR2];
+    memcpy(f->siginfo, info, sizeof f->siginfo);
+}
+
 /* Guest state as of the faulting instruction into the task. False when host_pc is no guest instruction. */
 static bool rebuild_guest(struct task *t, const siginfo_t *info, ucontext_t *uc, uint64_t guest_fs)
 {
@@ -130,10 +139,7 @@ static bool rebuild_guest(struct task *t, const siginfo_t *info, ucontext_t *uc,
     t->regs.rflags = (uint64_t)g[REG_EFL];
     t->regs.fs_base = guest_fs;
     t->fault.host_pc = host_pc;
-    t->fault.error = (uint64_t)g[REG_ERR];
-    t->fault.trap = (uint64_t)g[REG_TRAPNO];
-    t->fault.cr2 = (uint64_t)g[REG_CR2];
-    memcpy(t->fault.siginfo, info, sizeof t->fault.siginfo);
+    note_fault(&t->fault, info, uc);
     if (info->si_signo == SIGFPE || info->si_signo == SIGILL) /* there, si_addr is the instruction */
         memcpy(t->fault.siginfo + offsetof(siginfo_t, si_addr), &pc, 8);
     if (trap && info->si_code != SI_KERNEL) /* int1: the next one */
@@ -168,8 +174,10 @@ static uint64_t on_fault(struct task *t, siginfo_t *info, ucontext_t *uc, uint64
     greg_t *g = uc->uc_mcontext.gregs;
     uint64_t pc = (uint64_t)g[REG_RIP];
     if (pc == (uint64_t)(uintptr_t)safe_copy_insn) {
-        if (!watch_fault((uint64_t)(uintptr_t)info->si_addr))
+        if (!watch_fault((uint64_t)(uintptr_t)info->si_addr)) {
+            note_fault(&t->copy_fault, info, uc);
             g[REG_RIP] = (greg_t)(uintptr_t)safe_copy_fault;
+        }
         return fs;
     }
     if (info->si_signo == SIGTRAP && info->si_code == TRAP_TRACE)

@@ -1,6 +1,5 @@
 /* task_init.c: see task_init.h. */
 #include <asm/prctl.h>
-#include <cpuid.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +22,9 @@ extern const char stub_link[], stub_preempt[], stub_syscall[], stub_insn[], stub
  * supervisor state. */
 static uint64_t vector_mask(void)
 {
-    unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+    if (!engine.host.xcr0)
         die("this processor or kernel lacks XSAVE, which Clio needs");
-    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    return (((uint64_t)d << 32) | a) & 0xe7;
+    return engine.host.xcr0 & CPU_KEPT;
 }
 
 static uint64_t address_of(const char *label)

@@ -5,16 +5,23 @@
 #include <sys/mman.h>
 
 #include "base/error.h"
+#include "engine/cpu/instructions.h"
 #include "engine/guest/access.h"
 #include "engine/guest/engine.h"
 #include "engine/memory/space.h"
 
 static ZydisDecoder decoder;
+static bool allowed[ZYDIS_ISA_SET_MAX_VALUE + 1]; /* instruction sets of the guest's processor */
 
 void decode_init(void)
 {
     if (ZYAN_FAILED(ZydisDecoderInit(&decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64)))
         BUG("the Zydis library does not initialise");
+}
+
+void decode_use_cpu(void)
+{
+    cpu_allowed(&engine.cpu, allowed);
 }
 
 uint64_t decode_room(uint64_t pc)
@@ -54,28 +61,22 @@ static void classify_branch(struct insn *in)
         in->kind = INSN_LOOP;
         break;
     case ZYDIS_MNEMONIC_XBEGIN:
+    case ZYDIS_MNEMONIC_XEND:
+    case ZYDIS_MNEMONIC_XABORT:
         in->kind = INSN_INVALID;
         break;
     default:
         in->kind = direct ? INSN_JCC : INSN_REFUSED;
-        in->refused = "far control transfer";
+        in->refused = "unknown control transfer";
     }
-    if (z->meta.branch_type == ZYDIS_BRANCH_TYPE_FAR) {
-        in->kind = INSN_REFUSED;
-        in->refused = "far control transfer";
-    }
+    if (z->meta.branch_type == ZYDIS_BRANCH_TYPE_FAR)
+        in->kind = INSN_PERFORMED;
 }
 
 static void refuse(struct insn *in, const char *name)
 {
     in->kind = INSN_REFUSED;
     in->refused = name;
-}
-
-static void nondet(struct insn *in, enum trace_insn which)
-{
-    in->kind = INSN_NONDET;
-    in->nondet = which;
 }
 
 static bool loads_gs(const ZydisDecodedInstruction *z)
@@ -85,68 +86,102 @@ static bool loads_gs(const ZydisDecodedInstruction *z)
     return z->opcode_map == ZYDIS_OPCODE_MAP_DEFAULT && z->opcode == 0x8e && z->raw.modrm.reg == 5;
 }
 
+/* What an instruction is that cannot simply be copied. */
+static void classify_special(struct insn *in, const struct cpu_insn *special)
+{
+    const ZydisDecodedInstruction *z = &in->z;
+    bool old = engine.cpu.old;
+    switch ((enum cpu_class)special->class) {
+    case CLASS_SYSCALL:
+        in->kind = INSN_SYSCALL;
+        break;
+    case CLASS_RECORDED:
+        if (old && special->which > INSN_XGETBV)
+            break;
+        in->kind = INSN_NONDET;
+        in->nondet = special->which;
+        break;
+    case CLASS_PERFORMED:
+        in->kind = INSN_PERFORMED;
+        break;
+    case CLASS_X87_STORE:
+        in->kind = INSN_X87_STORE;
+        break;
+    case CLASS_GENERAL:
+        in->kind = old ? INSN_PLAIN : INSN_GENERAL;
+        break;
+    case CLASS_UNDEFINED:
+        in->kind = INSN_INVALID;
+        break;
+    case CLASS_SEGMENT:
+        if (loads_gs(z))
+            refuse(in, "load of the gs selector");
+        break;
+    case CLASS_INTERRUPT: /* others fault as they do alone */
+        if (z->raw.imm[0].value.u == 0x80)
+            refuse(in, "int 0x80, a 32-bit system call");
+        break;
+    case CLASS_CARRYLESS:
+        if (!allowed[ZYDIS_ISA_SET_PCLMULQDQ])
+            in->kind = INSN_INVALID;
+        break;
+    case CLASS_REFUSED:
+        refuse(in, special->name);
+        break;
+    case CLASS_PLAIN:
+    case CLASS_BIT_SCAN: /* there is it one */
+        break;
+    }
+}
+
+/* A segment prefix would matter to it. */
+static bool reads_memory(const struct insn *in)
+{
+    switch (in->kind) {
+    case INSN_PLAIN:
+    case INSN_PERFORMED:
+    case INSN_X87_STORE:
+    case INSN_JMP_IND:
+    case INSN_CALL_IND:
+        return true;
+    case INSN_NONDET:
+        return in->nondet > INSN_XGETBV;
+    default:
+        return false;
+    }
+}
+
 static void classify(struct insn *in)
 {
     const ZydisDecodedInstruction *z = &in->z;
     in->kind = INSN_PLAIN;
-    if (z->meta.branch_type != ZYDIS_BRANCH_TYPE_NONE) {
-        classify_branch(in);
+    if (!allowed[z->meta.isa_set]) {
+        in->kind = INSN_INVALID;
         return;
     }
-    switch (z->mnemonic) {
-    case ZYDIS_MNEMONIC_SYSCALL:
-        in->kind = INSN_SYSCALL;
-        break;
-    case ZYDIS_MNEMONIC_RDTSC:
-        nondet(in, INSN_RDTSC);
-        break;
-    case ZYDIS_MNEMONIC_RDTSCP:
-        nondet(in, INSN_RDTSCP);
-        break;
-    case ZYDIS_MNEMONIC_RDPID:
-        nondet(in, INSN_RDPID);
-        break;
-    case ZYDIS_MNEMONIC_RDRAND:
-        nondet(in, INSN_RDRAND);
-        break;
-    case ZYDIS_MNEMONIC_RDSEED:
-        nondet(in, INSN_RDSEED);
-        break;
-    case ZYDIS_MNEMONIC_CPUID:
-        nondet(in, INSN_CPUID);
-        break;
-    case ZYDIS_MNEMONIC_XGETBV:
-        nondet(in, INSN_XGETBV);
-        break;
-    case ZYDIS_MNEMONIC_INT: /* others fault as they do alone */
-        if (z->raw.imm[0].value.u == 0x80)
-            refuse(in, "int 0x80, a 32-bit system call");
-        break;
-    case ZYDIS_MNEMONIC_LGS:
-        refuse(in, "load of the gs selector");
-        break;
-    case ZYDIS_MNEMONIC_MOV:
-    case ZYDIS_MNEMONIC_POP:
-        if (loads_gs(z))
-            refuse(in, "load of the gs selector");
-        else if (z->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS)
-            refuse(in, "memory access through gs");
-        break;
-    case ZYDIS_MNEMONIC_SYSENTER:
-        refuse(in, "sysenter");
-        break;
-    case ZYDIS_MNEMONIC_RDGSBASE:
-    case ZYDIS_MNEMONIC_WRGSBASE:
-        refuse(in, "access to the gs base");
-        break;
-    case ZYDIS_MNEMONIC_XEND:
-    case ZYDIS_MNEMONIC_XTEST:
-        in->kind = INSN_INVALID;
-        break;
-    default:
-        if (z->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS)
-            refuse(in, "memory access through gs");
-    }
+    const struct cpu_insn *special = &cpu_insns[z->mnemonic];
+    if (z->meta.branch_type != ZYDIS_BRANCH_TYPE_NONE)
+        classify_branch(in);
+    else if (special->class)
+        classify_special(in, special);
+    if ((z->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_GS) && reads_memory(in))
+        refuse(in, "memory access through gs");
+}
+
+/*
+ * lzcnt and tzcnt are bsr and bsf with a prefix that processors without them ignore. The prefix becomes one that all ignore,
+ * or that is there already: with two different segment prefixes it matters which is last.
+ */
+static bool is_bit_scan(struct insn *in)
+{
+    const ZydisDecodedInstruction *z = &in->z;
+    if (allowed[z->meta.isa_set] || cpu_insns[z->mnemonic].class != CLASS_BIT_SCAN)
+        return false;
+    uint8_t ignored = z->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_FS ? 0x64 : 0x3e;
+    for (unsigned i = 0; i < z->raw.prefix_count; i++)
+        if (in->bytes[i] == 0xf3)
+            in->bytes[i] = ignored;
+    return true;
 }
 
 /*
@@ -178,6 +213,8 @@ int decode_insn(struct insn *in, uint64_t pc, uint64_t room)
     in->too_long = false;
     uint64_t n = fetch(in->bytes, pc, room < sizeof in->bytes ? room : sizeof in->bytes);
     ZyanStatus status = ZydisDecoderDecodeInstruction(&decoder, NULL, in->bytes, n, &in->z);
+    if (ZYAN_SUCCESS(status) && is_bit_scan(in))
+        status = ZydisDecoderDecodeInstruction(&decoder, NULL, in->bytes, n, &in->z);
     if (ZYAN_FAILED(status)) {
         if (status == ZYDIS_STATUS_NO_MORE_DATA && n < 15)
             return -1;
@@ -203,6 +240,20 @@ int decode_operands(const struct insn *in, ZydisDecodedOperand ops[ZYDIS_MAX_OPE
     ZydisDecodedInstruction z;
     return ZYAN_FAILED(ZydisDecoderDecodeFull(&decoder, in->bytes, in->length, &z, ops)) ? -1
                                                                                          : z.operand_count;
+}
+
+bool decode_transfers(const struct insn *in)
+{
+    if (in->kind != INSN_PERFORMED)
+        return false;
+    switch (in->z.mnemonic) {
+    case ZYDIS_MNEMONIC_IRET:
+    case ZYDIS_MNEMONIC_IRETD:
+    case ZYDIS_MNEMONIC_IRETQ:
+        return true;
+    default:
+        return in->z.meta.branch_type == ZYDIS_BRANCH_TYPE_FAR;
+    }
 }
 
 /* True when the flags Zydis calls modified may in fact be left alone (a shift by 0, a rep that does nothing).
@@ -257,7 +308,8 @@ static bool flags_live(uint64_t pc, uint32_t unknown, int depth)
     for (int i = 0; i < LIVE_INSNS && unknown; i++) {
         if (!room || decode_insn(&in, pc, room) < 0)
             return true;
-        if (in.kind == INSN_SYSCALL || in.kind == INSN_INVALID || in.kind == INSN_REFUSED)
+        if (in.kind == INSN_SYSCALL || in.kind == INSN_INVALID || in.kind == INSN_REFUSED ||
+            decode_transfers(&in))
             return true;
         const ZydisAccessedFlags *f = in.z.cpu_flags;
         if (f && (f->tested & unknown))

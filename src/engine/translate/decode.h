@@ -18,9 +18,12 @@ enum insn_class {
     INSN_JMP_IND,
     INSN_CALL_IND,
     INSN_SYSCALL,
-    INSN_NONDET,  /* rdtsc and the like: enum trace_insn in `nondet` */
-    INSN_REFUSED, /* an instruction Clio does not support; name in `refused` */
-    INSN_INVALID, /* undecodable, or made undefined by the CPU level: raises SIGILL */
+    INSN_NONDET,    /* rdtsc and the like: enum trace_insn in `nondet` */
+    INSN_PERFORMED, /* by the engine (task/perform.c), outside the cache */
+    INSN_X87_STORE, /* copied; then the engine mends the pointers that it has stored */
+    INSN_GENERAL,   /* raises a general protection fault */
+    INSN_REFUSED,   /* an instruction Clio does not support; name in `refused` */
+    INSN_INVALID,   /* undecodable, or made undefined by the CPU level: raises SIGILL */
 };
 
 struct insn {
@@ -41,6 +44,8 @@ struct insn {
 enum { FLAGS_ALL = 0x8d5 }; /* CF PF AF ZF SF OF */
 
 void decode_init(void);
+/* engine.cpu is set: instructions are those of this processor. */
+void decode_use_cpu(void);
 
 /*
  * Decodes the instruction at guest pc, of which `room` bytes may be read (mapped and executable). Returns 0,
@@ -48,6 +53,9 @@ void decode_init(void);
  * length 1.
  */
 int decode_insn(struct insn *in, uint64_t pc, uint64_t room);
+
+/* It is PERFORMED and goes on elsewhere: iret, far jumps, calls and returns. */
+bool decode_transfers(const struct insn *in);
 
 /* The operands of a decoded instruction. Returns how many, or -1. */
 int decode_operands(const struct insn *in, ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT]);

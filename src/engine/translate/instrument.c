@@ -1,7 +1,7 @@
 /*
  * instrument.c: see instrument.h.
  *
- * All added code is free of flags: it adds with lea, tests with sarx and jrcxz, and keeps rax and rcx in
+ * All added code keeps the flags: it adds with lea, tests with jrcxz, and keeps rax and rcx in
  * TASK_LOG_SPILL. The log buffer lies at a constant address, so its limit is a constant, too.
  *
  * A store is logged after the instruction: its address is computed before (TASK_EA; the operand's registers
@@ -76,21 +76,17 @@ static void emit_lea(struct code *c, unsigned dst, int base, int index, unsigned
     emit32(c, (uint32_t)disp);
 }
 
-/* sarx rcx, rcx, rax */
-static void emit_sarx(struct code *c)
-{
-    emit_bytes(c, "\xc4\xe2\xfa\xf7\xc9", 5);
-}
-
 /* ---- blocks ---- */
 
 void instrument_block(struct code *c, struct block *b)
 {
     save_two(c);
     emit_load_slot(c, GPR_RCX, TASK_LOG_POINTER);
-    emit_mov_imm(c, GPR_RAX, 63);
     emit_lea_add(c, GPR_RCX, -(int32_t)(INSTRUMENT_LOG_HIGH - 8 * BLOCK_WORDS_MAX));
-    emit_sarx(c); /* 0 when the rest might not suffice, else -1 */
+    emit_store_slot(c, TASK_EA, GPR_RCX); /* upper half: 0 when the rest might not suffice, else -1 */
+    emit8(c, 0x65);
+    emit8(c, 0x8b); /* mov ecx, gs:[TASK_EA + 4] */
+    emit_gs_modrm(c, GPR_RCX, TASK_EA + 4);
     emit8(c, 0xe3);
     emit8(c, 2);
     emit8(c, 0xeb);
@@ -183,8 +179,9 @@ static void emit_bit_address(struct code *c, const struct insn *in, const ZydisD
         emit8(c, bit->size == 16 ? 0xbf : 0x63);
         emit8(c, 0xc0 | GPR_RCX << 3 | (unsigned)(r & 7));
     }
-    emit_mov_imm(c, GPR_RAX, 3);
-    emit_sarx(c);
+    emit_bytes(c, "\x9f\x0f\x90\xc0", 4); /* lahf; seto al */
+    emit_bytes(c, "\x48\xc1\xf9\x03", 4); /* sar rcx, 3 */
+    emit_bytes(c, "\x04\x7f\x9e", 3);     /* add al, 127; sahf */
     emit_load_slot(c, GPR_RAX, TASK_EA);
     emit_bytes(c, "\x48\x8d\x04\x08", 4); /* lea rax, [rax+rcx] */
     emit_store_slot(c, TASK_EA, GPR_RAX);
@@ -260,15 +257,6 @@ static bool is_bit_store(const struct insn *in)
            in->z.mnemonic == ZYDIS_MNEMONIC_BTC;
 }
 
-bool instrument_address(struct code *c, const struct insn *in)
-{
-    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
-    const ZydisDecodedOperand *o = written_memory(ops, decode_operands(in, ops));
-    if (o)
-        emit_address(c, in, o);
-    return o;
-}
-
 bool instrument_before(struct code *c, const struct insn *in, struct write_site *site)
 {
     ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
@@ -297,8 +285,6 @@ bool instrument_before(struct code *c, const struct insn *in, struct write_site 
         site->size = 1;
         emit_bit_address(c, in, o, &ops[1]);
     } else {
-        if (in->z.meta.category == ZYDIS_CATEGORY_XSAVE || in->z.meta.category == ZYDIS_CATEGORY_XSAVEOPT)
-            site->size = XSAVE_BYTES;
         emit_address(c, in, o);
     }
     return true;
@@ -325,13 +311,6 @@ static void emit_copy_value(struct code *c, uint32_t size)
         }
         emit_put(c, (int)(16 + done));
     }
-}
-
-void instrument_xsave(struct code *c)
-{
-    emit_set_slot(c, TASK_EXIT_SITE, (uint64_t)SITE_XSAVE << 24);
-    emit_set_slot(c, TASK_EXIT_PC, (uint64_t)(uintptr_t)c->p + 13 + 8); /* as in emit_log_by_host */
-    emit_jmp_slot(c, TASK_STUB_LOG_STORE);
 }
 
 static void emit_log_by_host(struct code *c, const struct write_site *site, uint32_t index)
@@ -386,13 +365,12 @@ static void log_rep(struct task *t, uint32_t index, uint64_t address, uint64_t s
 /* The 32 bytes of a vector register in the saved state; parts in their initial state are zero. */
 static void read_vector(const struct task *t, unsigned number, uint8_t value[32])
 {
-    uint64_t present;
-    memset(value, 0, 32);
-    memcpy(&present, t->xsave + 512, 8);
-    if (present & 2)
-        memcpy(value, t->xsave + 160 + 16 * number, 16);
-    if (present & 4)
-        memcpy(value + 16, t->xsave + 576 + 16 * number, 16);
+    const struct xsave_state state = {(uint8_t *)(uintptr_t)t->xsave, &engine.host.layout};
+    uint8_t low[256], high[256];
+    xsave_component(&state, 1, low);
+    xsave_component(&state, 2, high);
+    memcpy(value, low + 16ul * number, 16);
+    memcpy(value + 16, high + 16ul * number, 16);
 }
 
 /* Logs each run of elements whose mask has its top bit set. */
@@ -432,9 +410,6 @@ void exit_log_store(struct task *t)
         break;
     case SITE_BELOW:
         instrument_sink.range(t, index, t->effective[0] - t->effective[1], t->effective[1]);
-        break;
-    case SITE_XSAVE:
-        xsave_normalize(t, t->effective[0]);
         break;
     case SITE_MASK:
         log_masked(t, index, t->effective[0], t->effective[1]);

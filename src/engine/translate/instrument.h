@@ -20,8 +20,6 @@ struct task;
 #define INSTRUMENT_LOG_LOW  0x70200000ull
 #define INSTRUMENT_LOG_HIGH 0x70400000ull
 
-enum { XSAVE_BYTES = 832 };
-
 /* The store of one instruction. Its address is in TASK_EA when it has run. */
 struct write_site {
     enum {
@@ -30,7 +28,6 @@ struct write_site {
         SITE_REP,   /* from TASK_EA to rdi */
         SITE_MASK,  /* elements that a vector register selects */
         SITE_BELOW, /* the `size` bytes below TASK_EA (enter) */
-        SITE_XSAVE, /* no log: xsave_normalize */
     } kind;
     uint32_t size; /* bytes; SITE_REP: of one element */
     uint64_t pc;   /* SITE_MASK */
@@ -56,10 +53,6 @@ void instrument_begin(struct task *t);
 void instrument_block(struct code *c, struct block *b);
 /* In a counted entry, after the count: the block's log entry will say that a tick led to it. */
 void instrument_counted(struct code *c);
-/* Emits TASK_EA := address of the memory that `in` writes; false when it writes none. */
-bool instrument_address(struct code *c, const struct insn *in);
-/* Emits the exit to xsave_normalize for the area at TASK_EA, which an xsave instruction has just filled. */
-void instrument_xsave(struct code *c);
 /* Emits what saves the address that `in` will write. False when it writes no memory. */
 bool instrument_before(struct code *c, const struct insn *in, struct write_site *site);
 void instrument_after(struct code *c, const struct write_site *site, uint32_t index);

@@ -166,69 +166,8 @@ static uint8_t emit_through_scratch(struct code *c, const struct insn *in)
     return (uint8_t)(SPILL_IN_RAX | scratch);
 }
 
-/* Offset and size of the last x87 instruction's address in what the instruction stores; 0 for others. */
-static unsigned stored_x87_pc(const struct insn *in, unsigned *size)
-{
-    *size = 4;
-    switch (in->z.mnemonic) {
-    case ZYDIS_MNEMONIC_FNSTENV:
-    case ZYDIS_MNEMONIC_FNSAVE:
-        return 12;
-    case ZYDIS_MNEMONIC_FXSAVE64:
-        *size = 8;
-        return 8;
-    case ZYDIS_MNEMONIC_FXSAVE:
-        return 8;
-    default:
-        return 0;
-    }
-}
-
-/* The processor stores an address in the code cache, which says nothing and differs from run to run: it
- * becomes 0. */
-static void emit_clear_x87_pc(struct code *c, unsigned offset, unsigned size)
-{
-    emit_store_slot(c, TASK_LOG_SPILL, GPR_RCX);
-    emit_load_slot(c, GPR_RCX, TASK_EA);
-    if (size == 8)
-        emit8(c, 0x48);
-    emit_bytes(c, "\xc7\x41", 2); /* mov [rcx + offset], 0 */
-    emit8(c, offset);
-    emit32(c, 0);
-    emit_load_slot(c, GPR_RCX, TASK_LOG_SPILL);
-}
-
-/* xsave and its kin leave out components as the processor's bookkeeping has it, which differs from run to
- * run. */
-static bool is_xsave(const struct insn *in)
-{
-    switch (in->z.mnemonic) {
-    case ZYDIS_MNEMONIC_XSAVE:
-    case ZYDIS_MNEMONIC_XSAVE64:
-    case ZYDIS_MNEMONIC_XSAVEC:
-    case ZYDIS_MNEMONIC_XSAVEC64:
-    case ZYDIS_MNEMONIC_XSAVEOPT:
-    case ZYDIS_MNEMONIC_XSAVEOPT64:
-        return true;
-    default:
-        return false;
-    }
-}
-
 static uint8_t emit_plain(struct code *c, const struct insn *in)
 {
-    unsigned size, offset = stored_x87_pc(in, &size);
-    if ((offset || is_xsave(in)) && instrument_address(c, in)) {
-        if (in->rip_relative && !reaches(c, in->address))
-            emit_through_scratch(c, in);
-        else
-            emit_copy(c, in);
-        if (offset)
-            emit_clear_x87_pc(c, offset, size);
-        else
-            instrument_xsave(c);
-        return 0;
-    }
     if (in->rip_relative && !reaches(c, in->address))
         return emit_through_scratch(c, in);
     emit_copy(c, in);
@@ -385,11 +324,20 @@ static uint8_t emit_insn(struct xlate *x)
         emit_leave(x, TASK_STUB_SYSCALL, next, 0);
         return 0;
     case INSN_NONDET:
+    case INSN_PERFORMED:
     case INSN_REFUSED:
         emit_leave(x, TASK_STUB_INSN, in->pc, x->b->number);
         return 0;
+    case INSN_X87_STORE: {
+        uint8_t spilled = emit_plain(&x->c, in);
+        emit_leave(x, TASK_STUB_INSN, in->pc, x->b->number);
+        return spilled;
+    }
+    case INSN_GENERAL: /* hlt raises it; with room for a jump if the block dies */
+        emit_bytes(&x->c, "\xf4\xf4\xf4\xf4\xf4\xf4", 6);
+        return 0;
     case INSN_INVALID:
-        /* SIGILL or, for one that is too long, SIGSEGV here; with room for a jump if the block dies */
+        /* SIGILL or, for one that is too long, SIGSEGV here */
         emit_bytes(&x->c, in->too_long ? "\xf4\xf4\xf4\xf4\xf4\xf4" : "\x0f\x0b\x0f\x0b\x0f\x0b", 6);
         return 0;
     }
@@ -634,6 +582,32 @@ uint32_t translate_index(uint64_t host_pc)
     return i;
 }
 
+static uint64_t pc_at(const struct block *b, uint32_t index)
+{
+    uint64_t pc = b->pc;
+    for (uint32_t i = 0; i < index; i++)
+        pc += b->places[i].length;
+    return pc;
+}
+
+uint64_t translate_pc(uint64_t host_pc)
+{
+    const struct code_range *r = cache_contains(host_pc) ? cache_range(host_pc) : NULL;
+    if (!r)
+        return 0;
+    return r->entry == ENTRY_KINDS ? pc_at(r->block, translate_index(host_pc)) : r->block->pc;
+}
+
+/* An address in the cache becomes the guest's; one that the guest has loaded itself is left alone. */
+struct x87_pointers translate_x87_pointers(const struct task *t)
+{
+    const struct xsave_state state = {(uint8_t *)(uintptr_t)t->xsave, &engine.host.layout};
+    struct x87_pointers p = xsave_x87_pointers(&state);
+    if (cache_contains(p.instruction))
+        p.instruction = translate_pc(p.instruction);
+    return p;
+}
+
 int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64_t *gprs, unsigned *length)
 {
     const struct code_range *r = cache_range(host_pc);
@@ -645,8 +619,7 @@ int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64
     if (r->entry != ENTRY_KINDS)
         return 0;
     uint32_t index = translate_index(host_pc);
-    for (uint32_t i = 0; i < index; i++)
-        *guest_pc += b->places[i].length;
+    *guest_pc = pc_at(b, index);
     *length = b->places[index].length;
     uint8_t spilled = b->places[index].spilled;
     if (spilled & SPILL_IN_RCX)

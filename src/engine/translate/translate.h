@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/cpu/xsave.h"
 #include "engine/translate/cache.h"
 
 struct task;
@@ -35,6 +36,10 @@ uint8_t *translate_follow_link(struct task *t, uint32_t link_number, uint64_t *p
  * instruction's. Returns 0, or -1 when it is in no block.
  */
 int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64_t *gprs, unsigned *length);
+/* The guest instruction that a code address belongs to; 0: none (any more). */
+uint64_t translate_pc(uint64_t host_pc);
+/* What an instruction at regs.rip would store of the last x87 instruction: with the guest's address of it. */
+struct x87_pointers translate_x87_pointers(const struct task *t);
 /* Index in its block of the instruction at a host pc that translate_state knows. */
 uint32_t translate_index(uint64_t host_pc);
 
