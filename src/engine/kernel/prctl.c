@@ -226,7 +226,8 @@ int64_t rec_prctl(struct task *t, struct sys_call *c)
 /* What the guest's processor has in XSAVE areas: none of it is to be asked for. */
 static uint64_t components(void)
 {
-    return engine.cpu_level >= 4 ? 0xe7 : engine.cpu_level >= 3 ? 7 : 3;
+    const uint64_t x87_sse = 3;
+    return engine.cpu.xcr0 ? engine.cpu.xcr0 : x87_sse;
 }
 
 /* The only component that programs ask for is that of AMX tiles, which the guest's processor lacks. */
