@@ -685,6 +685,75 @@ static void datagrams(void **state)
     close(fd);
 }
 
+/* ---- what the result does not tell ---- */
+
+/* Calls that write and then fail. */
+static void writes_of_failing_calls(void **state)
+{
+    struct sockaddr_in to;
+    FAILS(EOPNOTSUPP, CHECK_SLACK(8, socketpair, AF_INET, SOCK_STREAM, 0, A(arena + 128)));
+    uint32_t *attr = (uint32_t *)(arena + 256);
+    memset(attr, 0, 512);
+    attr[0] = 512, attr[100] = 1; /* larger than any kernel's, and not zero: the size wanted comes back */
+    FAILS(E2BIG, CHECK(sched_setattr, 0, A(attr), 0));
+    assert_int_not_equal(attr[0], 512);
+    FAILS(EINVAL, CHECK_SLACK(4, timer_create, (uint32_t)(~99999999u << 3 | 2), 0, A(arena + 1024)));
+    int fd = datagram_pair(&to);
+    sendto(fd, "0123456789", 10, 0, (struct sockaddr *)&to, sizeof to);
+    *(int32_t *)(arena + 2048) = -1;
+    FAILS(EINVAL,
+          CHECK_SLACK(90, recvfrom, A(fd), A(arena + 3000), 100, 0, A(arena + 2100), A(arena + 2048)));
+    assert_memory_equal(arena + 3000, "0123456789", 10);
+    close(fd);
+}
+
+/* Pointers that the kernel does not look at may lead anywhere: nothing is recorded there. */
+static void ignored_pointers(void **state)
+{
+    struct timespec *ts = (struct timespec *)arena;
+    struct itimerval timer = {{0, 0}, {0, 20000}};
+    struct sigaction sa = {.sa_handler = on_alarm};
+    sigaction(SIGALRM, &sa, NULL);
+    clock_gettime(CLOCK_MONOTONIC, ts);
+    ts->tv_sec += 5;
+    setitimer(ITIMER_REAL, &timer, NULL);
+    FAILS(EINTR, CHECK(clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, A(ts), 0x1000));
+    CHECK(syslog, 10, 0x1000, 100);
+    fd_set *set = (fd_set *)(arena + 512); /* only the lower half of the count is looked at */
+    int p[2];
+    assert_int_equal(pipe(p), 0);
+    memset(set, 0, sizeof *set);
+    FD_SET(p[0], set);
+    FD_SET(p[1], set);
+    memset(ts, 0, sizeof *ts);
+    OK(CHECK(select, 0xdead00000000 | (unsigned)(p[1] + 1), A(set), 0, 0, A(ts)));
+    assert_false(FD_ISSET(p[1], set));
+    close(p[0]), close(p[1]);
+}
+
+/* O_DIRECT reads whole blocks, and says how much of them is the file's. */
+static void direct_reading(void **state)
+{
+    char name[] = "effectsXXXXXX";
+    int fd = mkstemp(name);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "a hundred bytes or less", 23), 23);
+    fsync(fd);
+    close(fd);
+    fd = open(name, O_RDONLY | O_DIRECT);
+    unlink(name);
+    if (fd < 0) {
+        print_message("no O_DIRECT here: %s\n", strerror(errno));
+        skip();
+    }
+    struct iovec *iov = (struct iovec *)(arena + 12288);
+    iov[0] = (struct iovec){arena + 8192, 4096};
+    OK(CHECK_SLACK(4096, pread64, A(fd), A(arena), 4096, 0));
+    OK(CHECK_SLACK(4096, preadv, A(fd), A(iov), 1, 0));
+    OK(CHECK_SLACK(4096, read, A(fd), A(arena + 4096), 4096));
+    close(fd);
+}
+
 /* ---- ioctl ---- */
 
 static void terminals(void **state)
@@ -794,6 +863,73 @@ static void rows_are_sound(void **state)
                 fail_msg("output %d of %s contradicts itself", i, row->name);
         }
     }
+}
+
+/* What a call acts on decides how its row is made. */
+static bool made_for(const struct sys_row *row)
+{
+    bool own = row->both || (row->record && !row->slow), refused = row->flags & ROW_REFUSED;
+    switch (row->acts) {
+    case ACTS_OUTSIDE:
+        return true;
+    case ACTS_OPENED:
+        return row->after || row->record;
+    case ACTS_MEMORY:
+    case ACTS_TASKS:
+        return own || refused;
+    case ACTS_SIGNALS:
+        return own || (row->flags & SYS_TEMPMASK);
+    case ACTS_ENGINE:
+        return own || refused || row->record;
+    }
+    return false;
+}
+
+/* A row says what its call acts on, and one of: no effects, outputs, a function of its own, refused. */
+static void rows_say_what_they_act_on(void **state)
+{
+    for (uint32_t nr = 0; nr < sys_table_count; nr++) {
+        const struct sys_row *row = &sys_table[nr];
+        if (!row->name)
+            continue;
+        if (row->acts == ACTS_UNSAID || !made_for(row))
+            fail_msg("%s acts on %d, and its row is not made for that", row->name, row->acts);
+        if (!(row->flags & (SYS_SEEN | SYS_WRITES | ROW_REFUSED)) && !row->outs[0].how && !row->record &&
+            !row->both)
+            fail_msg("%s says neither what it writes nor that it writes nothing", row->name);
+    }
+}
+
+/* What must never be performed in record and skipped in replay, whatever a row says of itself. */
+static void calls_that_replay_needs(void **state)
+{
+    static const struct {
+        enum sys_acts acts;
+        const char *names;
+    } known[] = {
+        {ACTS_MEMORY,
+         " mmap mprotect munmap brk mremap msync madvise shmat shmdt mlock munlock mlockall munlockall mlock2"
+         " remap_file_pages pkey_mprotect pkey_alloc mseal memfd_secret map_shadow_stack uselib "},
+        {ACTS_SIGNALS,
+         " rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack rt_sigsuspend ppoll pselect6 epoll_pwait"
+         " epoll_pwait2 "},
+        {ACTS_TASKS, " clone fork vfork execve exit exit_group clone3 execveat arch_prctl set_tid_address "},
+        {ACTS_ENGINE,
+         " ptrace modify_ldt iopl ioperm io_setup io_submit io_uring_setup io_uring_enter seccomp userfaultfd"
+         " perf_event_open rseq prctl setrlimit prlimit64 landlock_restrict_self uprobe uretprobe "},
+    };
+    unsigned found = 0;
+    for (uint32_t nr = 0; nr < sys_table_count; nr++) {
+        char name[64];
+        snprintf(name, sizeof name, " %s ", sys_table[nr].name ? sys_table[nr].name : "-");
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+            if (strstr(known[i].names, name)) {
+                found++;
+                if (sys_table[nr].acts != known[i].acts)
+                    fail_msg("%s acts on %d, and its row says %d", name, known[i].acts, sys_table[nr].acts);
+            }
+    }
+    assert_int_equal(found, 58);
 }
 
 /* ---- others ---- */
@@ -919,6 +1055,11 @@ int main(void)
         T(ioctl_table_is_sorted),
         T(numbers_and_names),
         T(rows_are_sound),
+        T(rows_say_what_they_act_on),
+        T(calls_that_replay_needs),
+        T(writes_of_failing_calls),
+        T(ignored_pointers),
+        T(direct_reading),
         T(queues),
         T(keys),
         T(other_memory),

@@ -6,6 +6,7 @@
  * are cut down to what the guest can write.
  */
 #include <errno.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -21,6 +22,26 @@
 #include "engine/memory/space.h"
 
 enum { IOV_LIMIT = 1024, PARTIAL_LIMIT = 1 << 20 };
+
+/* Of socket options, what glibc's headers lack or cannot be included beside them. */
+enum {
+    XT_SO_SET_REPLACE = 64, /* IPT_, IP6T_ */
+    ARPT_SO_SET_REPLACE = 96,
+    EBT_FIRST = 128, /* ebtables: its only option to set, and the first of those to get */
+    EBT_LAST = 131,
+    TCP_ZEROCOPY_RECEIVE = 35,
+    TCP_AO_GET_KEYS = 41,
+    MPTCP_FULL_INFO = 4,
+};
+#ifndef SOL_MPTCP
+#define SOL_MPTCP 284
+#endif
+#ifndef SOL_XDP
+#define SOL_XDP 283
+#endif
+#ifndef SOL_RDS
+#define SOL_RDS 276
+#endif
 
 static uint64_t min64(uint64_t a, uint64_t b)
 {
@@ -166,6 +187,14 @@ static void vector_add(struct task *t, const struct vector *v, uint64_t n)
     }
 }
 
+/* The whole of a vector that the kernel may have written to beyond its result. */
+void effect_add_vector(struct task *t, uint64_t addr, uint64_t count)
+{
+    struct vector v;
+    vector_read(&v, addr, count);
+    vector_add_fault(t, &v);
+}
+
 /* Everything that receiving into the message at `at` set; `before` is the header as it was, n the data bytes.
  */
 static void message_add(struct task *t, uint64_t at, const struct msghdr *before, const struct vector *v,
@@ -259,7 +288,7 @@ static uint64_t out_room(const struct sys_out *o, const struct sys_call *c, uint
     case OUT_VALUE:
         return before;
     case OUT_FDSETS:
-        return (c->args[0] < 0x7fffffff ? (c->args[0] + 63) / 64 : 0) * 8;
+        return (int32_t)c->args[0] > 0 ? ((uint32_t)c->args[0] + 63ull) / 64 * 8 : 0;
     case OUT_PAGES:
         return PAGE_UP(c->args[o->len]) / PAGE_SIZE;
     }
@@ -308,7 +337,7 @@ static void add_out(struct task *t, const struct sys_out *o, const struct sys_ca
     if (!happened(o->when, c->result))
         return;
     uint64_t room = out_room(o, c, before);
-    if (o->when == ON_ALWAYS || o->when == ON_MAYBE) {
+    if (o->when == ON_ALWAYS || o->when == ON_MAYBE || o->when == ON_ONLY_EINTR) {
         effect_add_writable(t, addr, room);
         return;
     }
@@ -469,8 +498,25 @@ void out_getsockopt(struct task *t, const struct sys_call *c, uint32_t before)
 {
     uint64_t unit = c->args[1] == SOL_SOCKET && c->args[2] == SO_GET_FILTER ? 8 : 1;
     if (c->args[3])
-        effect_add_writable(t, c->args[3], min64((int32_t)before < 0 ? 0 : before, 1 << 20) * unit);
+        effect_add_writable(t, c->args[3], min64((int32_t)before < 0 ? 0 : before, 1 << 26) * unit);
     effect_add_writable(t, c->args[4], 4);
+}
+
+/* Other actions than the three that read return numbers and do not look at the buffer. */
+void out_syslog(struct task *t, const struct sys_call *c, uint32_t before)
+{
+    enum { READ = 2, READ_CLEAR = 4 };
+    if (c->result > 0 && c->args[0] >= READ && c->args[0] <= READ_CLEAR)
+        add_partial(t, c->args[1], (uint64_t)c->result, c->args[2]);
+    else if (c->result < 0)
+        effect_add_writable(t, c->args[1], min64(c->args[2], 1 << 26));
+}
+
+/* A length that is negative is found only after the data were copied. */
+void out_recvfrom(struct task *t, const struct sys_call *c, uint32_t before)
+{
+    if (c->result == -EINVAL && c->args[4])
+        effect_add_writable(t, c->args[1], min64(c->args[2], 0x7ffff000));
 }
 
 void out_file_handle(struct task *t, const struct sys_call *c, uint32_t before)
@@ -539,6 +585,7 @@ void out_fcntl(struct task *t, const struct sys_call *c, uint32_t before)
         {17, 2, NO_ARG, 8},   /* F_GETOWNER_UIDS */
         {1035, 2, NO_ARG, 8}, /* F_GET_RW_HINT */
         {1037, 2, NO_ARG, 8}, /* F_GET_FILE_RW_HINT */
+        {1039, 2, NO_ARG, 8}, /* F_GETDELEG */
     };
     BY_COMMAND(t, c, (uint32_t)c->args[1], rows);
 }
@@ -621,6 +668,94 @@ void out_sysfs(struct task *t, const struct sys_call *c, uint32_t before)
 {
     if ((uint32_t)c->args[0] == 2)
         add_string(t, c->args[2], 256);
+}
+
+/* ---- calls that need a closer look before they are made ---- */
+
+/* Options whose structures point to more memory, or that write more than they are given room for. */
+static bool points_on(int level, int option)
+{
+    switch (level) {
+    case SOL_IP:
+        return option >= EBT_FIRST && option <= EBT_LAST;
+    case IPPROTO_TCP:
+        return option == TCP_AO_GET_KEYS || option == TCP_ZEROCOPY_RECEIVE;
+    case SOL_MPTCP:
+        return option == MPTCP_FULL_INFO;
+    }
+    return false;
+}
+
+bool slow_getsockopt(const struct sys_call *c)
+{
+    return points_on((int)c->args[1], (int)c->args[2]);
+}
+
+/* Options that make the kernel write to memory that they name, at once (counters of a table replaced) or later. */
+bool slow_setsockopt(const struct sys_call *c)
+{
+    int option = (int)c->args[2];
+    switch ((int)c->args[1]) {
+    case SOL_IP:
+        return option == XT_SO_SET_REPLACE || option == ARPT_SO_SET_REPLACE || option == EBT_FIRST;
+    case SOL_IPV6:
+        return option == XT_SO_SET_REPLACE;
+    case SOL_XDP:
+    case SOL_RDS:
+        return true;
+    }
+    return false;
+}
+
+static bool message_names_hidden(const struct msghdr *m)
+{
+    struct cmsghdr head;
+    uint64_t at = (uint64_t)m->msg_control, end = at + m->msg_controllen;
+    for (; at && at + sizeof head <= end && !guest_read(&head, at, sizeof head);
+         at += (head.cmsg_len + 7) & ~7ull) {
+        if (head.cmsg_len < sizeof head || head.cmsg_len > end - at)
+            return false;
+        bool rights = head.cmsg_level == SOL_SOCKET && head.cmsg_type == SCM_RIGHTS;
+        int fd;
+        for (uint64_t i = sizeof head; rights && i + sizeof fd <= head.cmsg_len; i += sizeof fd)
+            if (!guest_read(&fd, at + i, sizeof fd) && hostfd_is(fd))
+                return true;
+    }
+    return false;
+}
+
+bool slow_sendmsg(const struct sys_call *c)
+{
+    struct msghdr m;
+    return !guest_read(&m, c->args[1], sizeof m) && message_names_hidden(&m);
+}
+
+bool slow_sendmmsg(const struct sys_call *c)
+{
+    struct mmsghdr m;
+    for (uint64_t i = 0; i < min64((uint32_t)c->args[2], IOV_LIMIT); i++)
+        if (guest_read(&m, c->args[1] + i * sizeof m, sizeof m))
+            return false;
+        else if (message_names_hidden(&m.msg_hdr))
+            return true;
+    return false;
+}
+
+bool slow_recvmsg(const struct sys_call *c)
+{
+    struct msghdr m;
+    return !guest_read(&m, c->args[1], sizeof m) && m.msg_control;
+}
+
+bool slow_recvmmsg(const struct sys_call *c)
+{
+    struct mmsghdr m;
+    for (uint64_t i = 0; i < min64((uint32_t)c->args[2], IOV_LIMIT); i++)
+        if (guest_read(&m, c->args[1] + i * sizeof m, sizeof m))
+            return false;
+        else if (m.msg_hdr.msg_control)
+            return true;
+    return false;
 }
 
 /* ---- ioctl ---- */

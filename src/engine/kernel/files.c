@@ -10,10 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <linux/kcmp.h>
 
 #include "engine/host/raw.h"
+#include "engine/kernel/effects.h"
 #include "engine/kernel/files.h"
 #include "engine/host/hostfd.h"
 
@@ -72,14 +75,134 @@ static bool same_file(int a, int b)
            !strcmp(text_a, text_b);
 }
 
+/* What stdout and stderr were at the start, for descriptors that come back after all known ones were closed. */
+static struct stat origin[2];
+static int origin_flags[2];
+
 void files_begin(void)
 {
     memset(files_class, 0, sizeof files_class);
     files_class[1] = FILE_OUT;
     files_class[2] = FILE_ERR;
+    for (int i = 0; i < 2; i++)
+        if (fstat(i + 1, &origin[i]) || (origin_flags[i] = fcntl(i + 1, F_GETFL)) < 0)
+            origin[i] = (struct stat){0};
     for (int fd = 0; fd < FILE_INHERITED; fd++)
         if (fd != 1 && fd != 2 && !hostfd_is(fd))
             files_class[fd] = same_file(fd, 1) ? FILE_OUT : same_file(fd, 2) ? FILE_ERR : 0;
+}
+
+static bool same_object(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_rdev == b->st_rdev &&
+           (a->st_mode & S_IFMT) == (b->st_mode & S_IFMT);
+}
+
+/* A dup of another descriptor. A copy made to find out would drop the program's record locks when it is closed. */
+static bool same_open_file(int a, int b)
+{
+    enum { F_DUPFD_QUERY = 1027 };
+    char text_a[512], text_b[512];
+    int pid = (int)raw0(SYS_getpid);
+    int64_t same = raw3(SYS_fcntl, a, F_DUPFD_QUERY, b);
+    if (same >= 0)
+        return same == 1;
+    same = raw5(SYS_kcmp, pid, pid, KCMP_FILE, a, b);
+    if (same >= 0)
+        return same == 0;
+    return describe_file(a, text_a, sizeof text_a) && describe_file(b, text_b, sizeof text_b) &&
+           !strcmp(text_a, text_b);
+}
+
+/*
+ * fd is none of the known descriptors of the object that stdout (0) or stderr (1) was. Whatever is written to a pipe, a
+ * socket or a terminal goes to the same place, by whichever open file. Of others, it must be the one that was there at the
+ * start, if none of its copies is open any more.
+ */
+static bool leads_there(int fd, const struct stat *st, int which, unsigned open_still)
+{
+    if (S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode) || isatty(fd))
+        return true;
+    return !(open_still & (which ? FILE_ERR : FILE_OUT)) && fcntl(fd, F_GETFL) == origin_flags[which];
+}
+
+void files_received(int fd)
+{
+    struct stat st;
+    files_same(fd, -1);
+    if ((unsigned)fd >= FILE_TRACKED || fstat(fd, &st) || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+        return;
+    bool is[2] = {same_object(&st, &origin[0]), same_object(&st, &origin[1])};
+    unsigned open_still = 0;
+    for (int other = 0; (is[0] || is[1]) && other < FILE_TRACKED; other++) {
+        open_still |= files_output(other);
+        if (files_output(other) && other != fd && same_open_file(fd, other)) {
+            files_same(fd, other);
+            return;
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        if (is[i] && leads_there(fd, &st, i, open_still)) {
+            files_class[fd] = i ? FILE_ERR : FILE_OUT;
+            return;
+        }
+}
+
+static void message_received(uint64_t at)
+{
+    struct msghdr m;
+    struct cmsghdr head;
+    if (guest_read(&m, at, sizeof m))
+        return;
+    uint64_t here = (uint64_t)m.msg_control, end = here + m.msg_controllen;
+    for (; here && here + sizeof head <= end && !guest_read(&head, here, sizeof head);
+         here += CMSG_ALIGN(head.cmsg_len)) {
+        if (head.cmsg_len < sizeof head || head.cmsg_len > end - here)
+            return;
+        bool rights = head.cmsg_level == SOL_SOCKET && head.cmsg_type == SCM_RIGHTS;
+        int fd;
+        for (size_t i = sizeof head; rights && i + sizeof fd <= head.cmsg_len; i += sizeof fd)
+            if (!guest_read(&fd, here + i, sizeof fd))
+                files_received(fd);
+    }
+}
+
+int64_t rec_recvmsg(struct task *t, struct sys_call *c)
+{
+    sys_generic(t, c, &sys_table[c->nr]);
+    if (!c->restart && c->result >= 0)
+        message_received(c->args[1]);
+    return c->result;
+}
+
+int64_t rec_recvmmsg(struct task *t, struct sys_call *c)
+{
+    sys_generic(t, c, &sys_table[c->nr]);
+    for (int64_t i = 0; !c->restart && i < c->result; i++)
+        message_received(c->args[1] + (uint64_t)i * sizeof(struct mmsghdr));
+    return c->result;
+}
+
+/* A number that is hidden here is hidden in our relatives, too. */
+int64_t rec_pidfd_getfd(struct task *t, struct sys_call *c)
+{
+    if (hostfd_is((int32_t)c->args[1]))
+        return c->result = -EBADF;
+    sys_generic(t, c, &sys_table[c->nr]);
+    if (!c->restart && c->result >= 0)
+        files_received((int)c->result);
+    return c->result;
+}
+
+/* Only when the message names a descriptor of ours. */
+int64_t rec_sendmsg(struct task *t, struct sys_call *c)
+{
+    return c->result = -EBADF;
+}
+
+int64_t rec_sendmmsg(struct task *t, struct sys_call *c)
+{
+    return c->result = -EBADF;
 }
 
 void files_exec(void)

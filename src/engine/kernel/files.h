@@ -4,7 +4,7 @@
  *
  * A byte for each descriptor below FILE_TRACKED, inherited over fork; it follows dup, dup2, dup3, F_DUPFD and
  * reopening through /dev/stdout, /dev/fd/N or /proc/self/fd/N, and ends with close. Descriptors received over
- * a socket or taken with pidfd_getfd count as ordinary files, and so do those above FILE_TRACKED.
+ * a socket or taken with pidfd_getfd are compared with what is known. Those above FILE_TRACKED count as ordinary files.
  */
 #ifndef CLIO_ENGINE_KERNEL_FILES_H
 #define CLIO_ENGINE_KERNEL_FILES_H
@@ -37,6 +37,8 @@ void files_begin(void);
 /* A program was executed: close-on-exec descriptors are gone. Call before they are, in the process that
  * executes. */
 void files_exec(void);
+/* A descriptor has come from elsewhere: a socket, another process. */
+void files_received(int fd);
 /* after-functions of rows. FAST. */
 void after_close(struct task *t, struct sys_call *c);
 void after_dup(struct task *t, struct sys_call *c);
@@ -46,6 +48,10 @@ void after_truncate(struct task *t, struct sys_call *c);
 /* O_TRUNC. */
 void after_open(struct task *t, struct sys_call *c);
 void after_fcntl(struct task *t, struct sys_call *c);
+/* A read of fewer bytes than were asked for may have written them all: O_DIRECT reads whole blocks. */
+void after_read(struct task *t, struct sys_call *c);
+/* FICLONE and its like write to files. */
+void after_ioctl(struct task *t, struct sys_call *c);
 /* Leaves hidden descriptors out of a listing of /proc/self/fd. */
 void after_getdents(struct task *t, struct sys_call *c);
 void after_getdents64(struct task *t, struct sys_call *c);
@@ -56,7 +62,8 @@ bool slow_dup2(const struct sys_call *c);
 bool slow_poll(const struct sys_call *c);
 bool slow_select(const struct sys_call *c);
 
-sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_poll, rec_ppoll, rec_select, rec_pselect6;
+sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_poll, rec_ppoll, rec_select, rec_pselect6,
+    rec_pidfd_getfd;
 
 
 #endif

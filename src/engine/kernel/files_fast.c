@@ -232,6 +232,35 @@ void files_written(struct task *t, const struct sys_call *c, const struct sys_ro
         file_changed(t, c, number, fd, (uint64_t)st.st_size);
 }
 
+void after_read(struct task *t, struct sys_call *c)
+{
+    enum { BLOCK = 512 };
+    struct file_id id;
+    int fd = (int)c->args[0];
+    bool plain = c->nr == SYS_read || c->nr == SYS_pread64;
+    if (c->result <= 0 || c->result % BLOCK == 0 || (plain && c->args[2] % BLOCK) || !identify(fd, &id) ||
+        !(raw2(SYS_fcntl, fd, F_GETFL) & O_DIRECT))
+        return;
+    if (plain)
+        effect_add_writable(t, c->args[1], c->args[2]);
+    else
+        effect_add_vector(t, c->args[1], c->args[2]);
+}
+
+void after_ioctl(struct task *t, struct sys_call *c)
+{
+    static const uint32_t writing[] = {0x40049409,  /* FICLONE */
+                                       0x4020940d,  /* FICLONERANGE */
+                                       0x40305829,  /* FS_IOC_UNRESVSP */
+                                       0x4030582b,  /* FS_IOC_UNRESVSP64 */
+                                       0x40305828,  /* FS_IOC_RESVSP */
+                                       0x4030582a,  /* FS_IOC_RESVSP64 */
+                                       0x40305839}; /* FS_IOC_ZERO_RANGE */
+    for (unsigned i = 0; c->result >= 0 && i < sizeof writing / sizeof writing[0]; i++)
+        if ((uint32_t)c->args[1] == writing[i])
+            files_written(t, c, &sys_table[c->nr]);
+}
+
 /* The file may have another size. */
 static void maybe_resized(struct task *t, const struct sys_call *c, const struct stat *st)
 {

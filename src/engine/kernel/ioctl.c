@@ -4,6 +4,7 @@
  * Commands without a row are recorded by finding what the kernel wrote (unknown.c), for the size that a
  * command encodes says nothing of memory its structure points to.
  */
+#include <errno.h>
 #include <stdio.h>
 
 #include "engine/kernel/effects.h"
@@ -180,12 +181,64 @@ static void add_encoded(struct task *t, const struct sys_call *c)
         effect_add_writable(t, c->args[2], size);
 }
 
+/* Commands after which something else than the call writes to the program's memory, or catches its faults. */
+static const char *writes_later(uint32_t command)
+{
+    switch (command) {
+    case 0xaa00:
+        return "USERFAULTFD_IOC_NEW";
+    case 0xae01:
+        return "KVM_CREATE_VM";
+    case 0x3b71:
+        return "VFIO_IOMMU_MAP_DMA";
+    case 0x4008af03:
+        return "VHOST_SET_MEM_TABLE";
+    case 0x8038550a:
+        return "USBDEVFS_SUBMITURB";
+    }
+    return NULL;
+}
+
 int64_t rec_ioctl(struct task *t, struct sys_call *c)
 {
     char what[32];
+    const char *later = writes_later((uint32_t)c->args[1]);
+    if (later) {
+        event_note("%s cannot be recorded: the program was told that the kernel lacks it", later);
+        return c->result = -ENOTTY;
+    }
     snprintf(what, sizeof what, "ioctl command 0x%x", (uint32_t)c->args[1]);
     sys_record_unknown(t, c, what);
     if (!c->restart && c->result >= 0)
         add_encoded(t, c);
     return c->result;
+}
+
+/* ---- socket options ---- */
+
+int64_t rec_getsockopt(struct task *t, struct sys_call *c)
+{
+    enum { TCP_LEVEL = 6, TCP_ZEROCOPY_RECEIVE = 35 };
+    char what[64];
+    int level = (int)c->args[1], option = (int)c->args[2];
+    if (level == TCP_LEVEL && option == TCP_ZEROCOPY_RECEIVE) {
+        event_note("TCP_ZEROCOPY_RECEIVE cannot be recorded: the program was told that the kernel lacks it");
+        return c->result = -ENOPROTOOPT;
+    }
+    snprintf(what, sizeof what, "socket option %d of level %d", option, level);
+    return sys_record_unknown(t, c, what);
+}
+
+int64_t rec_setsockopt(struct task *t, struct sys_call *c)
+{
+    enum { RDS_LEVEL = 276, RDS_GET_MR = 2, RDS_GET_MR_FOR_DEST = 7, XDP_LEVEL = 283, XDP_UMEM_REG = 4 };
+    char what[64];
+    int level = (int)c->args[1], option = (int)c->args[2];
+    snprintf(what, sizeof what, "socket option %d of level %d", option, level);
+    if (level != RDS_LEVEL && level != XDP_LEVEL)
+        return sys_record_unknown(t, c, what);
+    if (level == XDP_LEVEL ? option != XDP_UMEM_REG : option != RDS_GET_MR && option != RDS_GET_MR_FOR_DEST)
+        return sys_generic(t, c, &sys_table[c->nr]);
+    event_note("%s cannot be recorded: the program was told that the kernel lacks it", what);
+    return c->result = -ENOPROTOOPT;
 }

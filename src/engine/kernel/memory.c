@@ -191,6 +191,8 @@ static int64_t perform(struct space *s, const struct request *r, bool noexec)
         return error;
     if (v.file && v.shared && (v.prot & PROT_WRITE))
         file_changes(v.file);
+    if (r->fd >= 0 && r->shared && !S_ISREG(r->st.st_mode))
+        event_note("a device or socket is mapped: what it writes to memory by itself is not recorded");
     if (r->flags & MAP_GROWSDOWN)
         event_note("a MAP_GROWSDOWN mapping at 0x%lx does not grow", (unsigned long)r->addr);
     return (int64_t)r->addr;

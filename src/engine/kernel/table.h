@@ -25,6 +25,20 @@ enum sys_flag {
     SYS_WRITES = 16,  /* writes to a descriptor: output flags, and mapped files may change */
 };
 
+/*
+ * What a call acts on beside its outputs, which decides what recording and replaying it takes. Each row says it;
+ * test_effects checks that the row is made accordingly.
+ */
+enum sys_acts {
+    ACTS_UNSAID,
+    ACTS_OUTSIDE, /* what the kernel keeps and replay has no use for: a row of outputs is enough */
+    ACTS_OPENED, /* copies, takes or closes descriptors: files.h must know, so `after` or a function of its own */
+    ACTS_MEMORY, /* the caller's mappings, or memory that is not an output: a function of its own, or refused */
+    ACTS_SIGNALS, /* mask, handlers or stack of signals: a function of its own, or SYS_TEMPMASK */
+    ACTS_TASKS,   /* births, deaths, programs, registers: a function of its own */
+    ACTS_ENGINE, /* would act on the engine instead of the guest, or write later: refused, or a function that chooses */
+};
+
 /* Performs call c for record: the kernel call, its effects, guest bookkeeping. Returns the guest's rax. */
 typedef int64_t sys_record_fn(struct task *t, struct sys_call *c);
 
@@ -80,6 +94,7 @@ enum sys_row_flag {
 struct sys_row {
     const char *name; /* NULL: no such row */
     uint16_t flags;   /* enum sys_flag, enum sys_row_flag */
+    uint8_t acts;     /* enum sys_acts */
     uint8_t fds;      /* bit i: argument i is a descriptor; a hidden one is EBADF */
     uint8_t to_fd;    /* SYS_WRITES: the argument that is written to */
     int16_t refusal;  /* ROW_REFUSED: the errno */
@@ -126,6 +141,8 @@ int64_t sys_record(struct task *t, struct sys_call *c);
 /* The call without a row (unknown.c). what names it in the warning. */
 int64_t sys_record_unknown(struct task *t, struct sys_call *c, const char *what);
 
+/* Adds all of a vector of iovecs, as far as the guest may write it. FAST. */
+void effect_add_vector(struct task *t, uint64_t addr, uint64_t count);
 /* Adds those parts of [addr, addr+len) that the guest may write. FAST. */
 void effect_add_writable(struct task *t, uint64_t addr, uint64_t len);
 

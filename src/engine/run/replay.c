@@ -570,7 +570,8 @@ static void remember_child(int recorded, int pid)
 static void wait_like(const struct sys_call *c, int64_t result)
 {
     int recorded = (int)result;
-    if (c->nr == SYS_waitid && (result || !c->args[2] || guest_read(&recorded, c->args[2] + 12, 4)))
+    if (c->nr == SYS_waitid &&
+        (result || !c->args[2] || guest_read(&recorded, c->args[2] + offsetof(siginfo_t, si_pid), 4)))
         return;
     if ((c->nr != SYS_waitid && c->nr != SYS_wait4) || recorded <= 0)
         return;
