@@ -155,9 +155,10 @@ static void store_mxcsr(const struct xsave_state *state, struct xsave_image *ima
 
 static void store_header(enum xsave_form form, uint64_t stored, uint64_t old, struct xsave_image *image)
 {
-    uint64_t header[2] = {stored | (form == FORM_STANDARD ? old & ~stored : 0), stored | COMPACT};
-    memcpy(image->bytes + XSAVE_LEGACY, header, sizeof header);
-    add(image, XSAVE_LEGACY, form == FORM_COMPACT ? 16 : 8);
+    const uint64_t standard[] = {stored | (old & ~stored), 0}, compact[] = {stored, stored | COMPACT};
+    bool compacted = form == FORM_COMPACT;
+    memcpy(image->bytes + XSAVE_LEGACY, compacted ? compact : standard, 16);
+    add(image, XSAVE_LEGACY, compacted ? 16 : 8);
 }
 
 void xsave_store(const struct cpu *cpu, const struct xsave_state *state, enum xsave_form form, uint64_t asked,
