@@ -1,5 +1,5 @@
 /*
- * protocol.h: what the processes of a recording say to the store.
+ * store.h: what the processes of a recording say to the store.
  *
  * The socket is AF_UNIX SOCK_SEQPACKET at TRACE/socket (mode 0600). `clio record` connects once; the
  * descriptor is inherited by every engine process, so that a guest that changed its root, user or namespace

@@ -422,7 +422,7 @@ static bool suspicious_relative(const char *path, int length)
         if (!names[i][n] && !path[last + n])
             return true;
     }
-    return hostfd_is(number_of(path + last, (uint64_t)(length - last + 1)));
+    return hostfd_is(number_of(path + last, (uint64_t)length - (uint64_t)last + 1));
 }
 
 /* The first PATH_PEEK bytes of a string, or all of it. Returns its length in `path`, or -1 when it cannot be
