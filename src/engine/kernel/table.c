@@ -77,7 +77,7 @@ const struct sys_row sys_table[] = {
     OWN(13, rt_sigaction, SIGNALS),
     OWN(14, rt_sigprocmask, SIGNALS),
     SAME(15, rt_sigreturn, SIGNALS),
-    ROW(16, ioctl, OUTSIDE, 0, FDS(1), OUTS(FN(ON_SUCCESS, out_ioctl)), SLOW(slow_ioctl, rec_ioctl),
+    ROW(16, ioctl, OUTSIDE, 0, FDS(1), OUTS(FN(ON_ALWAYS, out_ioctl)), SLOW(slow_ioctl, rec_ioctl),
         AFTER(after_ioctl)),
     ROW(17, pread64, OUTSIDE, 0, FDS(1), OUTS(RESULT(1, 2)), AFTER(after_read)),
     ROW(18, pwrite64, OUTSIDE, SYS_WRITES, FDS(1), TO(0)),
