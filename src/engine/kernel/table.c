@@ -338,7 +338,7 @@ const struct sys_row sys_table[] = {
         SLOW(slow_select, rec_pselect6)),
     ROW(271, ppoll, SIGNALS, SYS_TEMPMASK, OUTS(ARG(ON_EINTR, 0, 1, 8), FIXED_ON(ON_ALWAYS, 2, 16)),
         SLOW(slow_poll, rec_ppoll)),
-    SEEN(272, unshare, OUTSIDE),
+    SEEN(272, unshare, OUTSIDE, SLOW(slow_unshare, rec_unshare)),
     OWN(273, set_robust_list, TASKS),
     ROW(274, get_robust_list, OUTSIDE, 0, OUTS(FIXED(1, 8), FIXED(2, 8))),
     ROW(275, splice, OUTSIDE, SYS_WRITES | ROW_NO_BYTES, FDS(5), TO(2),
