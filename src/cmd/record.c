@@ -83,6 +83,7 @@ static struct {
     char *path;                   /* of the trace */
     int dir, lifeline, log_fd, signals;
     struct ring_control *control;
+    pid_t caller; /* our parent: the program's, as it sees it */
     struct writer writer;
     sigset_t old_mask;
     struct sigaction old_chld;
@@ -105,11 +106,7 @@ static struct {
     /* to say at the end; each once */
     char **notes;
     size_t nnotes, nsaid;
-} rec = {.dir = -1,
-         .lifeline = -1,
-         .log_fd = -1,
-         .signals = -1,
-         .front = {.channel = -1}};
+} rec = {.dir = -1, .lifeline = -1, .log_fd = -1, .signals = -1, .front = {.channel = -1}};
 
 /* ---- options ---- */
 
@@ -300,7 +297,11 @@ static void create_control(void)
     if (rec.control == MAP_FAILED)
         die("cannot map rings/control of %s: %s", rec.path, strerror(errno));
     close(fd);
-    *rec.control = (struct ring_control){.magic = CONTROL_MAGIC, .version = TRACE_FORMAT_VERSION, .seq = 1};
+    *rec.control = (struct ring_control){.magic = CONTROL_MAGIC,
+                                         .version = TRACE_FORMAT_VERSION,
+                                         .seq = 1,
+                                         .recorder = getpid(),
+                                         .caller = rec.caller};
 }
 
 /* The pool of captured files in the trace home; in the trace itself where there is no home to write to. */
@@ -825,6 +826,7 @@ int cmd_record(int argc, char **argv)
     occupy_standard_descriptors();
     open_log();
     sigset_t signals = block_signals();
+    rec.caller = getppid();
     if (!front_split(&rec.front, &signals, &status))
         return status;
     prctl(PR_SET_NAME, "clio-recorder");

@@ -65,6 +65,8 @@ struct ring_control {
     _Alignas(64) uint32_t store_sleeps;
     uint32_t disk_full;   /* 1: the store cannot write; producers will be paused by their full rings */
     uint32_t output_turn; /* pid of the producer that is writing to the recording's output, or 0 */
+    /* pids, for getppid: the recorder, who adopts all orphans; who started it; the recorded program */
+    int32_t recorder, caller, program;
 };
 
 #endif

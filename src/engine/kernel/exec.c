@@ -323,6 +323,7 @@ void process_begin(struct task *t, const char *path, char **argv, char **envp)
     struct program p;
     uint32_t number = session_new_space();
     session_open_ring(number);
+    engine.control->program = getpid();
     personality_begin();
     int error = program_check(&p, AT_FDCWD, path, 0, argv, envp);
     if (error)

@@ -18,6 +18,13 @@ int64_t both_execveat(struct task *t, struct sys_call *c);
 int64_t both_exit(struct task *t, struct sys_call *c);
 int64_t both_exit_group(struct task *t, struct sys_call *c);
 
+/*
+ * The parent as the guest shall see it, of the one that the kernel names: the recorder stands for whoever started the
+ * recording and for init, which would adopt orphans. FAST.
+ */
+int process_parent(int parent);
+void after_getppid(struct task *t, struct sys_call *c);
+
 int64_t rec_set_tid_address(struct task *t, struct sys_call *c);
 int64_t rec_set_robust_list(struct task *t, struct sys_call *c);
 

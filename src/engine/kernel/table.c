@@ -174,7 +174,7 @@ const struct sys_row sys_table[] = {
     SEEN(107, geteuid, OUTSIDE),
     SEEN(108, getegid, OUTSIDE),
     SEEN(109, setpgid, OUTSIDE),
-    SEEN(110, getppid, OUTSIDE),
+    SEEN(110, getppid, OUTSIDE, AFTER(after_getppid)),
     SEEN(111, getpgrp, OUTSIDE),
     SEEN(112, setsid, OUTSIDE),
     SEEN(113, setreuid, OUTSIDE),
