@@ -12,6 +12,7 @@
  * The input of record is a file of: u32 argc, u32 envc, the program's path, argc arguments, envc environment
  * strings, each terminated by NUL. All other descriptors belong to the guest.
  */
+#include <alloca.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -37,6 +38,7 @@
 #include "engine/task/task_init.h"
 #include "engine/kernel/effects.h"
 #include "engine/kernel/files.h"
+#include "engine/guest/layout.h"
 #include "engine/host/hostfd.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
@@ -223,9 +225,25 @@ static void take_cpu(void)
     decode_use_cpu();
 }
 
+/*
+ * The guest's limit on its stack is the kernel's limit on ours, and may become smaller than what we need. A stack that
+ * has grown stays.
+ */
+static __attribute__((noinline)) void grow_own_stack(void)
+{
+    enum { ENOUGH = 1 << 20 };
+    struct rlimit limit;
+    uint64_t size =
+        getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur / 2 > ENOUGH ? ENOUGH : limit.rlim_cur / 2;
+    volatile char *room = alloca(size);
+    for (uint64_t at = size; at > PAGE_SIZE; at -= PAGE_SIZE)
+        room[at - 1] = 0;
+}
+
 static _Noreturn void record(void)
 {
     take_cpu();
+    grow_own_stack();
     struct task *t = task_init();
     engine.mode = ENGINE_RECORD;
     run_client = &record_client;

@@ -61,7 +61,8 @@
   X(MAP_OP_MOVE,    5, move) \
   X(MAP_OP_DISCARD, 6, discard) \
   X(MAP_OP_RESIZE,  7, resize)  /* an object's file became longer or shorter */ \
-  X(MAP_OP_CHECK,   8, check)   /* no change: hashes of memory as it is after the event */
+  X(MAP_OP_CHECK,   8, check)   /* no change: hashes of memory as it is after the event */ \
+  X(MAP_OP_GROW,    9, grow)    /* the mapping above came down to here, before the event or by it */
 
 // clang-format on
 

@@ -152,14 +152,26 @@ static uint64_t pick_slot(struct space *s, const struct request *r)
     return slot_pick(s, &need);
 }
 
+/* The address that a hint means: huge pages round it up. */
+static uint64_t hint_of(const struct request *r)
+{
+    uint64_t hint =
+        (r->flags & MAP_HUGETLB) ? (r->addr + r->align - 1) & ~(r->align - 1) : PAGE_DOWN(r->addr);
+    return hint && hint < GUEST_LOW ? GUEST_LOW : hint;
+}
+
 static uint64_t pick_address(struct space *s, const struct request *r)
 {
+    uint64_t hint = hint_of(r);
     if (r->flags & MAP_32BIT) {
+        if (hint && hint + r->len <= 0x80000000ull && space_legal(hint, r->len) &&
+            space_roomy(s, hint, r->len))
+            return hint;
         uint64_t at = space_pick_in(s, HOST_HIGH, 0x80000000ull, r->len, r->align);
         return at ? at : space_pick_in(s, GUEST_LOW, HOST_LOW, r->len, r->align);
     }
     uint64_t at = pick_slot(s, r);
-    return at ? at : space_pick(s, r->len, r->align, PAGE_DOWN(r->addr));
+    return at ? at : space_pick(s, r->len, r->align, hint);
 }
 
 static int64_t choose_address(struct space *s, struct request *r)
@@ -178,6 +190,7 @@ static int64_t perform(struct space *s, const struct request *r, bool noexec)
                     .end = r->addr + r->len,
                     .prot = r->prot,
                     .shared = r->shared,
+                    .growsdown = (r->flags & MAP_GROWSDOWN) && r->fd < 0 && !r->shared,
                     .flags = noexec ? VMA_NOEXEC : 0,
                     .offset = r->fd >= 0 ? r->offset : 0};
     if (r->fd >= 0)
@@ -193,8 +206,6 @@ static int64_t perform(struct space *s, const struct request *r, bool noexec)
         file_changes(v.file);
     if (r->fd >= 0 && r->shared && !S_ISREG(r->st.st_mode))
         event_note("a device or socket is mapped: what it writes to memory by itself is not recorded");
-    if (r->flags & MAP_GROWSDOWN)
-        event_note("a MAP_GROWSDOWN mapping at 0x%lx does not grow", (unsigned long)r->addr);
     return (int64_t)r->addr;
 }
 
@@ -240,7 +251,7 @@ int64_t rec_mmap(struct task *t, struct sys_call *c)
         r.fd = -1;
         r.offset = 0;
     }
-    if (r.fd < 0 && r.align == PAGE_SIZE && r.len % HUGE_PAGE == 0)
+    if (r.fd < 0 && r.align == PAGE_SIZE && r.len % HUGE_PAGE == 0 && !r.addr)
         r.align = HUGE_PAGE;
     bool noexec = false;
     error = choose_address(s, &r);

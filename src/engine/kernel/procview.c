@@ -180,7 +180,7 @@ static void print_vma(FILE *f, const struct space *s, const struct vma *v)
         name = v->file->path;
     else if (v->start <= s->brk && v->end >= s->brk_start && s->brk > s->brk_start)
         name = "[heap]";
-    else if (v->growsdown || (s->stack_high && v->start < s->stack_high && v->end >= s->stack_high))
+    else if (s->stack_high && v->start < s->stack_high && v->end >= s->stack_high)
         name = "[stack]";
     if (name) {
         fprintf(f, "%*s", width < 73 ? 73 - width : 0, "");

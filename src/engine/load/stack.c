@@ -20,12 +20,15 @@
 #define AT_MINSIGSTKSZ 51
 #endif
 
-enum { STRING_MAX = 32 * 4096, STRINGS_MIN = 128 * 1024, STRINGS_MAX = 6 << 20 };
-#define STACK_MIN     (256ull << 10)
-#define STACK_DEFAULT (8ull << 20)
-#define STACK_MAX     (64ull << 20)
-#define STACK_GAP     (1ull << 20) /* between the stack and the mmap area */
-#define STACK_MARGIN  0x10000ull   /* above the stack */
+enum {
+    FIXED_MAX = 128 /* platform, random bytes, alignment */,
+    STRING_MAX = 32 * 4096,
+    STRINGS_MIN = 128 * 1024,
+    STRINGS_MAX = 6 << 20
+};
+#define STACK_AHEAD  (128ull << 10) /* mapped below what the program finds on its stack */
+#define STACK_ROOM   (128ull << 20) /* kept free for the stack at least */
+#define STACK_MARGIN 0x10000ull     /* above the stack */
 
 static const char platform[] = "x86_64";
 
@@ -107,25 +110,22 @@ int stack_check_size(const struct program *p, char **argv, char **envp)
 
 /* ---- placing ---- */
 
-/*
- * The stack does not grow: all it may ever need is mapped, not reserved. A program may raise its soft limit
- * and go on (cc1 does, to 64 MiB), so the hard limit counts, up to STACK_MAX; a larger soft limit is not
- * honoured.
- */
-static uint64_t stack_size(void)
+static uint64_t stack_limit(void)
 {
     struct rlimit limit;
-    uint64_t size = getrlimit(RLIMIT_STACK, &limit) ? STACK_DEFAULT : limit.rlim_max;
-    if (size > STACK_MAX)
-        size = STACK_MAX;
-    return size < STACK_MIN ? STACK_MIN : PAGE_UP(size);
+    return getrlimit(RLIMIT_STACK, &limit) ? RLIM_INFINITY : limit.rlim_cur;
 }
 
+/* As the kernel: the mmap area begins where a stack of the soft limit ends, but a program may raise that later. */
 void stack_place(struct space *s)
 {
-    s->stack_high = GUEST_HIGH - STACK_MARGIN - stack_random_pages(22) * PAGE_SIZE;
-    s->stack_low = s->stack_high - stack_size();
-    space_set_mmap_top(s, s->stack_low - STACK_GAP - stack_random_pages(28) * PAGE_SIZE);
+    uint64_t room = stack_limit(), most = (GUEST_HIGH - MMAP_LOW) / 6 * 5;
+    if (room < STACK_ROOM)
+        room = STACK_ROOM;
+    if (room > most)
+        room = most;
+    s->stack_low = s->stack_high = GUEST_HIGH - STACK_MARGIN - stack_random_pages(22) * PAGE_SIZE;
+    space_set_mmap_top(s, s->stack_high - PAGE_UP(room) - STACK_GUARD - stack_random_pages(28) * PAGE_SIZE);
 }
 
 /* ---- filling ---- */
@@ -206,9 +206,18 @@ static uint32_t fill_auxv(struct space *s, const struct program *p, const struct
     return s->auxv_size = sizeof entries;
 }
 
-/* The stack's mapping holds at least what the kernel would give beside the strings. */
-static int map_stack(struct space *s, const struct program *p)
+/*
+ * The mapping as the kernel leaves it: some room below the strings as far as the limit allows, and in any case what is
+ * filled.
+ */
+static int map_stack(struct space *s, const struct program *p, uint64_t strings, uint64_t filled)
 {
+    uint64_t limit = PAGE_DOWN(stack_limit()), size = PAGE_UP(strings) + STACK_AHEAD;
+    if (size > limit)
+        size = limit;
+    if (size < PAGE_UP(filled))
+        size = PAGE_UP(filled);
+    s->stack_low = s->stack_high - size;
     struct vma v = {.start = s->stack_low,
                     .end = s->stack_high,
                     .prot = PROT_READ | PROT_WRITE | (p->executable_stack ? PROT_EXEC : 0),
@@ -222,11 +231,10 @@ int stack_build(struct space *s, const struct program *p, char **argv, char **en
                 const struct elf_place *image, const struct elf_place *interpreter, uint64_t *sp)
 {
     struct strings args = arguments(p, argv), env = environment(envp);
-    uint64_t needed = PAGE_UP((uint64_t)strings_size(&args) + (uint64_t)strings_size(&env) +
-                              strlen(p->filename) + (args.count + (uint64_t)env.count) * sizeof(uint64_t));
-    if (s->stack_high - s->stack_low < needed + STACK_MIN / 2)
-        s->stack_low = s->stack_high - needed - STACK_MIN / 2;
-    int error = map_stack(s, p);
+    uint64_t strings =
+        (uint64_t)strings_size(&args) + (uint64_t)strings_size(&env) + strlen(p->filename) + 1 + 8;
+    uint64_t vectors = (args.count + (uint64_t)env.count + 3) * sizeof(uint64_t) + sizeof s->auxv;
+    int error = map_stack(s, p, strings, strings + vectors + FIXED_MAX);
     if (error)
         return error;
     uint8_t random[16];

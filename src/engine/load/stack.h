@@ -17,7 +17,7 @@
 
 /* 0 or -E2BIG: the kernel's limits on argument and environment strings. */
 int stack_check_size(const struct program *p, char **argv, char **envp);
-/* Chooses stack_low and stack_high of a fresh space from RLIMIT_STACK, and lets the mmap area end below. */
+/* Chooses where the stack of a fresh space ends, and lets the mmap area end below what RLIMIT_STACK lets it grow to. */
 void stack_place(struct space *s);
 /* Maps and fills the stack; *sp is the initial stack pointer. 0 or -errno. */
 int stack_build(struct space *s, const struct program *p, char **argv, char **envp,

@@ -5,9 +5,11 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "engine/event/event.h"
 #include "engine/guest/access.h"
+#include "engine/host/raw.h"
 #include "engine/memory/capture.h"
 #include "engine/memory/objects.h"
 #include "engine/memory/space.h"
@@ -129,6 +131,48 @@ int change_adopt(struct space *s, const struct vma *v, const char *what)
     report_mapping(v, true);
     record_outside(v, what);
     return 0;
+}
+
+/* The last record of the event being built, when it says that a mapping grew to `from`. */
+static struct trace_map *growth_to(const struct task *t, uint64_t from)
+{
+    struct trace_map *last = NULL;
+    for (uint32_t at = 0; at < t->maps_used; at += last->rec.size)
+        last = (struct trace_map *)(t->maps + at);
+    return last && last->op == MAP_OP_GROW && last->addr == from ? last : NULL;
+}
+
+/* Deep recursion grows a stack page by page: that is one record. */
+static void report_growth(uint64_t from, uint64_t to, uint32_t prot)
+{
+    struct trace_map *last = growth_to(engine.task, to);
+    if (last) {
+        last->addr = from;
+        last->len += to - from;
+    } else {
+        report(MAP_OP_GROW, from, to - from, &(struct trace_map){.prot = prot}, NULL);
+    }
+}
+
+bool change_grow(struct space *s, uint64_t addr)
+{
+    struct rlimit limit;
+    const struct vma *v = space_at_or_above(s, addr);
+    if (!v || !v->growsdown || v->start <= addr || raw4(SYS_prlimit64, 0, RLIMIT_STACK, 0, &limit))
+        return false;
+    uint64_t to = v->start;
+    uint32_t prot = v->prot;
+    if (!space_grow(s, addr, limit.rlim_cur))
+        return false;
+    report_growth(PAGE_DOWN(addr), to, prot);
+    return true;
+}
+
+void change_grow_arguments(struct space *s, const uint64_t args[6])
+{
+    for (int i = 0; i < 6; i++)
+        if (args[i] - s->grow_from < s->grow_to - s->grow_from)
+            change_grow(s, args[i]);
 }
 
 int change_unmap(struct space *s, uint64_t start, uint64_t len)

@@ -20,6 +20,11 @@ int change_map(struct space *s, const struct vma *v, int fd, int host_flags);
 int change_adopt(struct space *s, const struct vma *v, const char *what);
 /* As space_adopt, for a second view at v of an object that the space shows already. */
 int change_alias(struct space *s, const struct vma *v);
+/* An access of the guest to addr, where nothing is mapped: true when a mapping has grown down to it. For signal handlers,
+ * too. */
+bool change_grow(struct space *s, uint64_t addr);
+/* The same, tried for every argument of a call that looks as if it needed that, before the kernel sees it. */
+void change_grow_arguments(struct space *s, const uint64_t args[6]);
 int change_unmap(struct space *s, uint64_t start, uint64_t len);
 int change_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot);
 int change_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint64_t old_len);

@@ -78,6 +78,20 @@ bool space_allows(const struct space *s, uint64_t addr, uint64_t len, uint32_t p
     return true;
 }
 
+/* Where the next mapping below v may end. */
+static uint64_t room_below(const struct vma *v)
+{
+    if (!v->growsdown)
+        return v->start;
+    return v->start > STACK_GUARD ? v->start - STACK_GUARD : 0;
+}
+
+bool space_roomy(const struct space *s, uint64_t start, uint64_t len)
+{
+    const struct vma *v = space_at_or_above(s, start);
+    return !v || room_below(v) >= start + len;
+}
+
 static bool reserve(struct space *s, uint32_t more)
 {
     if (s->count + more <= s->capacity)
@@ -321,6 +335,10 @@ int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
     if (v->prot & PROT_EXEC)
         code_mapped(&new);
     writable_view(s, &new);
+    if (v->growsdown) {
+        s->grow_from = s->grow_to ? 0 : s->mmap_top; /* below the first, the stack, nothing else is mapped */
+        s->grow_to = s->grow_to > v->start ? s->grow_to : v->start;
+    }
     LOG(map, "map 0x%lx-0x%lx prot %u %s %s", (unsigned long)v->start, (unsigned long)v->end, v->prot,
         v->shared ? "shared" : "private", v->file ? v->file->path : "anonymous");
     return 0;
@@ -476,6 +494,41 @@ int space_flag(struct space *s, uint64_t start, uint64_t len, uint8_t set, uint8
     return 0;
 }
 
+/* ---- growth ---- */
+
+int space_extend(struct space *s, uint64_t start, uint64_t len)
+{
+    struct vma *v = space_find(s, start + len);
+    if (!v || v->start != start + len || has_offset(v) || !space_legal(start, len) ||
+        !space_free(s, start, len))
+        return -EINVAL;
+    struct vma part = *v;
+    part.start = start;
+    part.end = start + len;
+    int error = host_map(&part, -1, MAP_NORESERVE);
+    if (error)
+        return error;
+    if (s->grow_to == v->start)
+        s->grow_to = start;
+    v->start = start;
+    merge_range(s, start, v->end);
+    LOG(map, "grow 0x%lx-0x%lx", (unsigned long)start, (unsigned long)(start + len));
+    return 0;
+}
+
+bool space_grow(struct space *s, uint64_t addr, uint64_t limit)
+{
+    uint64_t page = PAGE_DOWN(addr);
+    uint32_t i = index_above(s, addr);
+    if (i == s->count || s->vmas[i].start <= addr || !s->vmas[i].growsdown || page < GUEST_LOW ||
+        s->vmas[i].end - page > limit)
+        return false;
+    const struct vma *below = i ? &s->vmas[i - 1] : NULL;
+    if (below && !below->growsdown && below->prot && page - below->end < STACK_GUARD)
+        return false;
+    return !space_extend(s, page, s->vmas[i].start - page);
+}
+
 static int discard_part(const struct vma *part, bool removed)
 {
     uint64_t len = part->end - part->start;
@@ -546,6 +599,8 @@ static int apply(struct space *s, const struct trace_map *map, const char *path,
         return space_move(s, map->addr, map->len, map->offset, map->aux);
     case MAP_OP_DISCARD:
         return discard(s, map);
+    case MAP_OP_GROW:
+        return space_extend(s, map->addr, map->len);
     case MAP_OP_RESIZE:
         return replica_resize(s, map->rec.flags, map->aux);
     }
@@ -602,8 +657,8 @@ static uint64_t search_down(const struct space *s, uint64_t low, uint64_t high, 
                             uint64_t *hole, uint64_t *stop)
 {
     uint32_t i = high > low ? index_above(s, high - 1) : 0; /* the vma at or above the gap's upper end */
-    if (i < s->count && s->vmas[i].start < high)
-        high = s->vmas[i].start;
+    if (i < s->count && room_below(&s->vmas[i]) < high)
+        high = room_below(&s->vmas[i]);
     while (high > low) {
         uint64_t bottom = i && s->vmas[i - 1].end > low ? s->vmas[i - 1].end : low;
         uint64_t at = fit(bottom, high, len, align);
@@ -615,7 +670,7 @@ static uint64_t search_down(const struct space *s, uint64_t low, uint64_t high, 
             *hole = high - bottom;
         if (!i)
             break;
-        high = s->vmas[--i].start;
+        high = room_below(&s->vmas[--i]);
     }
     return 0;
 }
@@ -628,7 +683,7 @@ uint64_t space_pick_in(const struct space *s, uint64_t low, uint64_t high, uint6
 
 uint64_t space_pick(struct space *s, uint64_t len, uint64_t align, uint64_t hint)
 {
-    if (hint && space_legal(hint, len) && !(hint % align) && space_free(s, hint, len))
+    if (hint && space_legal(hint, len) && !(hint % align) && space_roomy(s, hint, len))
         return hint;
     if (!s->mmap_top)
         space_set_mmap_top(s, GUEST_HIGH);

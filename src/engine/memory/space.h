@@ -34,7 +34,7 @@ struct vma { /* sorted by start, never overlapping, page aligned */
     uint64_t start, end;
     uint32_t prot;
     bool shared;
-    bool growsdown;              /* the stack */
+    bool growsdown;              /* MAP_GROWSDOWN: the stack and its like (space_grow) */
     uint8_t flags;               /* enum vma_flag */
     uint16_t object;             /* what it shows, see memory/objects.h; 0: memory of its own */
     uint64_t offset;             /* in file */
@@ -51,6 +51,7 @@ struct space {
     uint32_t auxv_size;
     char *exe;                     /* absolute path of the guest's executable, for /proc/self/exe */
     uint64_t mmap_top;             /* space_pick allocates downwards from here */
+    uint64_t grow_from, grow_to;   /* accesses between these may make a mapping grow; few others lie there */
     uint64_t pick_from, pick_hole; /* every gap between pick_from and mmap_top is at most pick_hole bytes */
 };
 
@@ -87,6 +88,8 @@ bool space_within(uint64_t start, uint64_t end);
 /* True when [start, start+len) may hold guest mappings: page aligned, not empty, inside the guest's ranges.
  */
 bool space_legal(uint64_t start, uint64_t len);
+/* True when no vma intersects [start, start+len), nor begins so close above that it could not grow. */
+bool space_roomy(const struct space *s, uint64_t start, uint64_t len);
 /* True when no vma intersects [start, start+len). */
 bool space_free(const struct space *s, uint64_t start, uint64_t len);
 
@@ -115,6 +118,15 @@ int space_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot);
  * place; otherwise the destination replaces what is there and must not overlap the source.
  */
 int space_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint64_t old_len);
+/* What lies below a mapping that grows is no place for others, and its growth ends so far above others. */
+#define STACK_GUARD (256 * PAGE_SIZE)
+/*
+ * An access to addr, where nothing is mapped: grows the mapping above down to there if it is of that kind, as the kernel
+ * does, to a size of `limit` bytes at most. True when it has. For signal handlers, too.
+ */
+bool space_grow(struct space *s, uint64_t addr, uint64_t limit);
+/* Adds the len bytes below the mapping that begins at start + len to it. 0 or -errno. */
+int space_extend(struct space *s, uint64_t start, uint64_t len);
 /* Sets and clears vma flags of the mapped parts of the range. */
 int space_flag(struct space *s, uint64_t start, uint64_t len, uint8_t set, uint8_t clear);
 

@@ -12,12 +12,38 @@
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
+#include "engine/memory/change.h"
 #include "engine/memory/space.h"
 #include "engine/memory/watch.h"
 #include "engine/task/nondet.h"
 #include "engine/translate/decode.h"
 
 /* ---- system calls ---- */
+
+/* The call's addresses name memory that it neither reads nor writes. */
+static bool about_memory(uint32_t nr)
+{
+    switch (nr) {
+    case SYS_mmap:
+    case SYS_munmap:
+    case SYS_mremap:
+    case SYS_mprotect:
+    case SYS_pkey_mprotect:
+    case SYS_madvise:
+    case SYS_brk:
+    case SYS_msync:
+    case SYS_mlock:
+    case SYS_mlock2:
+    case SYS_munlock:
+    case SYS_mbind:
+    case SYS_remap_file_pages:
+    case SYS_shmat:
+    case SYS_shmdt:
+        return true;
+    default:
+        return false;
+    }
+}
 
 /* The call may write where addresses in memory say, not only behind its arguments. */
 static bool writes_anywhere(const struct sys_row *row, uint32_t nr)
@@ -43,15 +69,6 @@ static void open_buffers(const struct sys_row *row, const struct sys_call *c)
     }
     if (row->flags & SYS_SEEN)
         return;
-    switch (c->nr) {
-    case SYS_mmap:
-    case SYS_mprotect:
-    case SYS_pkey_mprotect:
-    case SYS_munmap:
-    case SYS_madvise:
-    case SYS_brk:
-        return; /* have addresses, and write nothing */
-    }
     for (int i = 0; i < 6; i++) {
         uint64_t n = (uint32_t)c->args[i];
         if (n < COUNT_MAX)
@@ -69,8 +86,11 @@ static int64_t perform(struct task *t, struct sys_call *c)
     const struct sys_row *row = c->nr < sys_table_count ? &sys_table[c->nr] : NULL;
     if (row && (row->flags & SYS_TEMPMASK))
         signals_note_temp_mask(t, c);
-    if (watch_count)
-        open_buffers(row, c);
+    if (!about_memory(c->nr)) {
+        change_grow_arguments(&guest_space, c->args);
+        if (watch_count)
+            open_buffers(row, c);
+    }
     if (row && (row->flags & SYS_BOTH))
         return row->both(t, c);
     return sys_record(t, c);
@@ -96,7 +116,7 @@ static void perform_and_record(struct task *t)
     if (c.restart) {
         event_output_end(turn);
         event_returned();
-        t->effects.count = t->maps_used = t->maps_count = 0;
+        t->effects.count = 0; /* but stacks that have grown stay so */
         t->regs.rip = t->call_pc;
         signals_deliver_queued(t, EVF_ENTRY);
         return;
@@ -169,6 +189,11 @@ static void record_x87_before(struct task *t, uint64_t pc, struct x87_pointers *
 {
 }
 
+static bool record_grow(uint64_t addr)
+{
+    return change_grow(&guest_space, addr);
+}
+
 static void record_failed(const char *text)
 {
     if (engine.ring)
@@ -187,6 +212,7 @@ const struct run_client record_client = {
     .x87_before = record_x87_before,
     .x87_after = nondet_record_pointers,
     .preempt = record_preempt,
+    .grow = record_grow,
     .fault = signals_deliver_fault,
     .failed = record_failed,
     .events = record_events,

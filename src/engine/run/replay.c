@@ -45,6 +45,7 @@ static struct clio_source *source;
 static struct trace_reader *reader;
 static struct trace_item next; /* the event to come, when have_next */
 static bool have_next;
+static uint32_t maps_applied; /* of the event to come: stacks have grown already */
 static uint32_t unborn; /* no event is to come, but this child's fork was under way when the space was cut */
 static uint64_t done;   /* number of the last event replayed */
 
@@ -155,6 +156,7 @@ static uint32_t unborn_child(void)
 static void look_ahead(void)
 {
     have_next = false;
+    maps_applied = 0;
     unborn = 0;
     enum clio_next n;
     while ((n = trace_reader_next(reader, &next)) == CLIO_NOTHING_YET)
@@ -199,27 +201,39 @@ static int open_content(const uint8_t hash[32])
     return fd < 0 ? -errno : fd;
 }
 
-static void apply_maps(void)
+static void apply_map(const struct trace_map *m)
 {
     static const uint8_t none[32];
-    for (uint32_t i = 0; i < next.nmaps; i++) {
-        const struct trace_map *m = next.maps[i];
-        if (m->op == MAP_OP_CHECK)
-            continue;
-        char path[4096];
-        bool captured = m->op == MAP_OP_FILE && memcmp(m->file, none, sizeof none);
-        int fd = captured ? open_content(m->file) : -1;
-        snprintf(path, sizeof path, "%.*s", (int)m->pathlen, trace_map_path(m));
-        if (captured && fd < 0)
-            replay_fail("cannot open the captured content of %s in the trace's files/: %s", path,
-                        strerror(-fd));
-        int error = space_apply(&guest_space, m, m->pathlen ? path : NULL, fd);
-        if (fd >= 0)
-            close(fd);
-        if (error)
-            replay_fail("cannot repeat a mapping change at %#lx (%lu bytes): %s", (unsigned long)m->addr,
-                        (unsigned long)m->len, strerror(-error));
-    }
+    char path[4096];
+    bool captured = m->op == MAP_OP_FILE && memcmp(m->file, none, sizeof none);
+    int fd = captured ? open_content(m->file) : -1;
+    snprintf(path, sizeof path, "%.*s", (int)m->pathlen, trace_map_path(m));
+    if (captured && fd < 0)
+        replay_fail("cannot open the captured content of %s in the trace's files/: %s", path, strerror(-fd));
+    int error = space_apply(&guest_space, m, m->pathlen ? path : NULL, fd);
+    if (fd >= 0)
+        close(fd);
+    if (error)
+        replay_fail("cannot repeat a mapping change at %#lx (%lu bytes): %s", (unsigned long)m->addr,
+                    (unsigned long)m->len, strerror(-error));
+}
+
+static void apply_maps(void)
+{
+    for (; maps_applied < next.nmaps; maps_applied++)
+        if (next.maps[maps_applied]->op != MAP_OP_CHECK)
+            apply_map(next.maps[maps_applied]);
+}
+
+/* Growth by accesses of the guest comes before everything else of the event. */
+static bool replay_grow(uint64_t addr)
+{
+    const struct trace_map *m = have_next && maps_applied < next.nmaps ? next.maps[maps_applied] : NULL;
+    if (!m || m->op != MAP_OP_GROW || addr < m->addr || addr - m->addr >= m->len)
+        return false;
+    apply_map(m);
+    maps_applied++;
+    return true;
 }
 
 /*
@@ -602,6 +616,8 @@ static void replay_fork(struct task *t)
     const struct trace_ev_fork f = *(const struct trace_ev_fork *)next.part;
     int recorded = (int)next.event->result;
     uint32_t becomes = stop_becomes(engine.space_number, next.number);
+    for (; maps_applied < next.nmaps && next.maps[maps_applied]->op == MAP_OP_GROW; maps_applied++)
+        apply_map(next.maps[maps_applied]); /* the call's arguments lay there, for the child, too */
     pid_t pid = becomes ? 0 : options.follow ? fork_alone() : -1;
     if (pid == 0) {
         nchildren = 0;
@@ -721,6 +737,7 @@ const struct run_client replay_client = {
     .x87_before = replay_x87_before,
     .x87_after = replay_x87_after,
     .preempt = replay_preempt,
+    .grow = replay_grow,
     .fault = replay_fault,
     .failed = replay_failed,
     .events = last_event,

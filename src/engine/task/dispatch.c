@@ -81,6 +81,9 @@ static void raise_fetch_fault(struct task *t, uint64_t pc)
         return;
     memset(&info, 0, sizeof info);
     uint64_t addr = fetch_fault_address(pc);
+    t->regs.rip = pc;
+    if (run_client->grow(addr))
+        return;
     const struct vma *v = space_find(&guest_space, addr);
     bool beyond = v && (v->prot & 4);
     info.si_signo = beyond ? SIGBUS : SIGSEGV;
@@ -110,6 +113,13 @@ void dispatch_resume(struct task *t)
     t->resume = (uint64_t)(uintptr_t)cache_entry(b, ENTRY_PLAIN);
 }
 
+/* Enters again where the fault was, with everything as it was. */
+static void resume_at_fault(struct task *t)
+{
+    memcpy(t->regs.gpr, t->fault.host_gprs, sizeof t->regs.gpr);
+    t->resume = t->fault.host_pc;
+}
+
 void exit_fault(struct task *t)
 {
     siginfo_t info;
@@ -119,8 +129,7 @@ void exit_fault(struct task *t)
     if (info.si_signo == SIGSEGV && (t->fault.error & 2) && watch_fault((uint64_t)info.si_addr)) {
         if (translate_options.instrument) {
             /* The log counts whole blocks, so this one, of a single instruction, runs to its end. */
-            memcpy(t->regs.gpr, t->fault.host_gprs, sizeof t->regs.gpr);
-            t->resume = t->fault.host_pc;
+            resume_at_fault(t);
             return;
         }
         uint8_t *code = translate_alone(t->regs.rip);
@@ -128,6 +137,10 @@ void exit_fault(struct task *t)
             BUG("the instruction at 0x%lx wrote to its own page and cannot be fetched",
                 (unsigned long)t->regs.rip);
         t->resume = (uint64_t)(uintptr_t)code;
+        return;
+    }
+    if (info.si_signo == SIGSEGV && info.si_code == SEGV_MAPERR && run_client->grow((uint64_t)info.si_addr)) {
+        resume_at_fault(t);
         return;
     }
     if (translate_options.instrument)

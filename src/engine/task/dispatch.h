@@ -42,6 +42,7 @@ struct run_client {
     void (*x87_before)(struct task *t, uint64_t pc, struct x87_pointers *pointers);
     void (*x87_after)(struct task *t, uint64_t pc, const struct x87_pointers *pointers);
     void (*preempt)(struct task *t);  /* the tick budget is spent */
+    bool (*grow)(uint64_t addr);      /* nothing is mapped at addr: true when a stack has grown there */
     void (*fault)(struct task *t);    /* t->fault was raised by the instruction at t->regs.rip */
     void (*failed)(const char *text); /* the engine itself failed: reports it; the process ends afterwards */
     uint64_t (*events)(void);         /* number of the last event, for reports */

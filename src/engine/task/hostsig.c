@@ -34,6 +34,7 @@
 #include "engine/host/disposition.h"
 #include "engine/host/raw.h"
 #include "engine/translate/translate.h"
+#include "engine/memory/change.h"
 #include "engine/memory/watch.h"
 
 extern const char reenter_begin[], entry_end[], safe_copy_insn[], safe_copy_fault[], task_syscall_check[],
@@ -178,7 +179,8 @@ static uint64_t on_fault(struct task *t, siginfo_t *info, ucontext_t *uc, uint64
     greg_t *g = uc->uc_mcontext.gregs;
     uint64_t pc = (uint64_t)g[REG_RIP];
     if (pc == (uint64_t)(uintptr_t)safe_copy_insn) {
-        if (!watch_fault((uint64_t)(uintptr_t)info->si_addr)) {
+        uint64_t addr = (uint64_t)(uintptr_t)info->si_addr;
+        if (!watch_fault(addr) && !(engine.mode == ENGINE_RECORD && change_grow(&guest_space, addr))) {
             note_fault(&t->copy_fault, info, uc);
             g[REG_RIP] = (greg_t)(uintptr_t)safe_copy_fault;
         }

@@ -9,6 +9,7 @@
 #include "engine/event/event.h"
 #include "engine/kernel/files.h"
 #include "engine/kernel/table.h"
+#include "engine/memory/space.h"
 #include "engine/memory/watch.h"
 #include "engine/task/dispatch.h"
 #include "engine/translate/cache.h"
@@ -44,9 +45,20 @@ bool syscall_is_output(const struct sys_call *c)
 void syscall_publish(struct task *t, const struct sys_call *c, uint32_t hash)
 {
     uint16_t nr = c->nr < UINT16_MAX ? (uint16_t)c->nr : UINT16_MAX;
-    struct event_head head = {EV_SYSCALL, (uint16_t)sys_output_flags(c), nr, t->call_pc, c->result, hash, NULL, 0};
+    struct event_head head = {
+        EV_SYSCALL, (uint16_t)sys_output_flags(c), nr, t->call_pc, c->result, hash, NULL, 0};
     event_publish(t, &head);
     event_returned();
+}
+
+/* An argument that lies where a stack may have to grow first: see change_grow_arguments. */
+static bool may_grow(const struct sys_call *c)
+{
+    uint64_t from = guest_space.grow_from, size = guest_space.grow_to - from;
+    bool any = false;
+    for (int i = 0; i < 6; i++)
+        any |= c->args[i] - from < size;
+    return any;
 }
 
 bool exit_syscall_fast(struct task *t)
@@ -59,6 +71,8 @@ bool exit_syscall_fast(struct task *t)
     __asm__ volatile("rdfsbase %0" : "=r"(t->regs.fs_base));
     t->call_pc = t->exit_pc - 2;
     syscall_from_regs(t, &c);
+    if (may_grow(&c))
+        return false;
     uint32_t hash = regs_hash(&t->regs, t->call_pc);
     event_entered(t, &c, t->call_pc, hash);
     bool turn = syscall_is_output(&c) && event_output_begin();
