@@ -186,6 +186,14 @@ void xsave_store(const struct cpu *cpu, const struct xsave_state *state, enum xs
     store_header(form, stored, old, image);
 }
 
+uint32_t xsave_reach(const struct cpu *cpu, enum xsave_form form, uint64_t asked)
+{
+    if (form == FORM_FXSAVE)
+        return XSAVE_LEGACY;
+    asked &= cpu->xcr0;
+    return form == FORM_COMPACT ? xsave_compact_size(asked) : xsave_standard_size(asked);
+}
+
 /* ---- loading ---- */
 
 static bool all_zero(const uint8_t *at, size_t n)
@@ -229,8 +237,11 @@ bool xsave_plan_load(const struct cpu *cpu, bool fx, uint64_t asked, struct xsav
     asked &= cpu->xcr0;
     if (loads_mxcsr(fx, asked, header) && (get32(image->bytes + MXCSR_AT) & ~(uint32_t)MXCSR_VALID))
         return false;
-    for (unsigned i = 2; !fx && i < CPU_COMPONENTS; i++)
-        if (asked & get64(header) & 1u << i)
+    if (get64(header + 8) & COMPACT)
+        asked &= get64(header + 8);
+    for (unsigned i = 2; !fx && i < CPU_COMPONENTS;
+         i++) /* also what then becomes initial: a processor looks there */
+        if (asked >> i & 1)
             add(image, offset_in(header, i), sizes[i]);
     return true;
 }

@@ -54,6 +54,9 @@ struct xsave_image {
 void xsave_store(const struct cpu *cpu, const struct xsave_state *state, enum xsave_form form, uint64_t asked,
                  bool wide, uint64_t old, const struct x87_pointers *pointers, struct xsave_image *image);
 
+/* Bytes from the area's beginning that an instruction wants to be able to write. */
+uint32_t xsave_reach(const struct cpu *cpu, enum xsave_form form, uint64_t asked);
+
 /*
  * Loading takes two steps. First, image->bytes holds the legacy region and (not FXRSTOR) the header: sets image->parts to
  * what is read behind them. False: #GP. Then, with those in bytes, xsave_load changes the state.

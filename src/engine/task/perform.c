@@ -171,6 +171,27 @@ static uint64_t asked_for(const struct task *t)
     return (uint32_t)t->regs.gpr[GPR_RAX] | t->regs.gpr[GPR_RDX] << 32;
 }
 
+/*
+ * Processors look at the end of an area before they store, and then at its beginning, so that nothing is stored of what faults.
+ * An area lies in two pages at most.
+ */
+static bool writable(uint64_t address, uint64_t size)
+{
+    for (int i = 0; i < 2; i++) {
+        uint64_t at = i ? address : address + size - 1;
+        uint8_t byte = 0;
+        guest_read(&byte, at, 1); /* if it fails, so does the write, and says so */
+        if (guest_write(at, &byte, 1))
+            return false;
+    }
+    return true;
+}
+
+static bool read_backwards(uint8_t *to, uint64_t address, uint64_t size)
+{
+    return !guest_read(to + size - 1, address + size - 1, 1) && !guest_read(to, address, size);
+}
+
 static enum performed xsave(struct task *t, const struct insn *in, enum xsave_form form)
 {
     static struct xsave_image image;
@@ -183,11 +204,11 @@ static enum performed xsave(struct task *t, const struct insn *in, enum xsave_fo
         pointers = translate_x87_pointers(t);
         run_client->x87_before(t, in->pc, &pointers);
     }
-    if (form == FORM_STANDARD && guest_read(&old, address + XSAVE_LEGACY, sizeof old))
-        return memory_fault(t);
+    bool stored = writable(address, xsave_reach(&engine.cpu, form, asked));
+    if (stored && form == FORM_STANDARD)
+        stored = !guest_read(&old, address + XSAVE_LEGACY, sizeof old);
     struct xsave_state state = state_of(t);
     xsave_store(&engine.cpu, &state, form, asked, is_wide(in), old, &pointers, &image);
-    bool stored = true;
     for (unsigned i = 0; stored && i < image.count; i++)
         stored = store(t, address + image.parts[i].offset, image.bytes + image.parts[i].offset,
                        image.parts[i].size);
@@ -202,13 +223,16 @@ static enum performed xrstor(struct task *t, const struct insn *in, bool fx)
     uint64_t address = address_of(t, in, memory_operand(in, ops)), asked = asked_for(t);
     if (address & (fx ? 15 : 63))
         return general_fault(t, 0);
-    if (guest_read(image.bytes, address, fx ? XSAVE_LEGACY : XSAVE_EXTENDED))
+    const uint64_t form_at = XSAVE_LEGACY + 8,
+                   first = fx ? XSAVE_LEGACY - 1 : form_at; /* what is read first */
+    if (guest_read(image.bytes + first, address + first, 1) ||
+        guest_read(image.bytes, address, fx ? XSAVE_LEGACY : XSAVE_EXTENDED))
         return memory_fault(t);
     if (!xsave_plan_load(&engine.cpu, fx, asked, &image))
         return general_fault(t, 0);
-    for (unsigned i = 0; i < image.count; i++)
-        if (guest_read(image.bytes + image.parts[i].offset, address + image.parts[i].offset,
-                       image.parts[i].size))
+    for (unsigned i = image.count; i-- > 0;)
+        if (!read_backwards(image.bytes + image.parts[i].offset, address + image.parts[i].offset,
+                            image.parts[i].size))
             return memory_fault(t);
     struct xsave_state state = state_of(t);
     xsave_load(&engine.cpu, &state, fx, asked, is_wide(in), &image);
