@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 enum { UNLIMITED = 1 << 20 }; /* descriptors to look at when no limit is known */
@@ -41,4 +40,14 @@ void descriptors_close_others(int *keep, size_t n)
         from = (unsigned)keep[i] + 1;
     }
     close_all(from, ~0u);
+}
+
+void descriptors_lift_limit(struct rlimit *was)
+{
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (was)
+        *was = limit;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/libexec.h"
 #include "base/log.h"
@@ -308,6 +309,7 @@ int cmd_chronicle(int argc, char **argv)
     size_t n;
     char from_text[MOMENT_TEXT], to_text[MOMENT_TEXT];
     parse(argc, argv, &w);
+    descriptors_lift_limit(NULL);
     if (!access(w.output, F_OK))
         die("chronicle: %s exists; remove it or choose another name", w.output);
     struct clio_source *source = clio_source_open(w.trace, &error);

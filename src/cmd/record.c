@@ -30,9 +30,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -47,6 +47,7 @@
 #include "cmd/front.h"
 #include "cmd/guests.h"
 #include "cmd/program.h"
+#include "cmd/require.h"
 #include "cmd/trace_text.h"
 #include "cmd/writer.h"
 #include "engine/cpu/cpu.h"
@@ -64,7 +65,6 @@ enum {
     STRAGGLER_MS = 500, /* unrecorded guests know no lifeline: killed by hand after this */
     SETTLE_MS = 100,    /* between the program's end and the background: who is about to end does so */
     RETRY_MS = 20,
-    HWCAP2_FSGSBASE = 2, /* AT_HWCAP2: user code may use them; guests do not see it */
 };
 
 extern char **environ;
@@ -87,6 +87,7 @@ static struct {
     struct writer writer;
     sigset_t old_mask;
     struct sigaction old_chld;
+    struct rlimit old_files; /* the program's limit of descriptors */
     struct front front;
     pid_t guest;  /* the root guest's process */
     bool running; /* the root guest was started: its trace is kept whatever happens */
@@ -466,6 +467,7 @@ static _Noreturn void run_engine(const char *engine, int input, int said)
     }
     argv[n] = NULL;
     restore_signals();
+    setrlimit(RLIMIT_NOFILE, &rec.old_files);
     execve(engine, argv, empty);
     int error = errno;
     if (write(said, &error, sizeof error) < 0)
@@ -819,10 +821,10 @@ int cmd_record(int argc, char **argv)
     program_find(&rec.program, argv + first);
     if (rec.program.unrecorded)
         run_unrecorded();
-    if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
-        die("cannot record here: this runs inside a recording already, or on a processor or kernel without "
-            "the "
-            "FSGSBASE instructions (Linux 5.9, Ivy Bridge or Zen)");
+    const char *missing = require_all();
+    if (missing)
+        die("cannot record here: %s", missing);
+    descriptors_lift_limit(&rec.old_files);
     occupy_standard_descriptors();
     open_log();
     sigset_t signals = block_signals();

@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/libexec.h"
 #include "base/log.h"
@@ -504,6 +505,7 @@ int cmd_replay(int argc, char **argv)
 {
     struct clio_error error;
     parse(argc, argv);
+    descriptors_lift_limit(NULL);
     open_log();
     rep.source = clio_source_open(rep.trace, &error);
     if (!rep.source)

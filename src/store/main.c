@@ -114,14 +114,14 @@ static void parse(int argc, char **argv, int *pool_dir, int *log_fd)
         usage("clio-store is started by `clio record`: --dir-fd, --pool-fd and --report-fd are needed");
 }
 
-/* Soft limits are meant for the program that is recorded. */
-static void lift_limit(int resource)
+/* The largest file is the program's concern as well. */
+static void lift_file_size(void)
 {
     struct rlimit limit;
-    if (getrlimit(resource, &limit))
+    if (getrlimit(RLIMIT_FSIZE, &limit))
         return;
     limit.rlim_cur = limit.rlim_max;
-    setrlimit(resource, &limit);
+    setrlimit(RLIMIT_FSIZE, &limit);
 }
 
 static void detach(int pool_dir, int log_fd)
@@ -140,8 +140,8 @@ static void detach(int pool_dir, int log_fd)
     if (chdir("/"))
         LOG(store, "chdir /: %s", strerror(errno));
     umask(077);
-    lift_limit(RLIMIT_NOFILE);
-    lift_limit(RLIMIT_FSIZE);
+    descriptors_lift_limit(NULL);
+    lift_file_size();
 }
 
 static int open_at(int dir, const char *name, int flags)
@@ -354,8 +354,7 @@ static void close_trace(bool complete)
 {
     struct clio_error error;
     struct pool_counts c = pool_counts(store.pool);
-    LOG(store,
-        "files: %llu asked, %llu remembered, %llu reflinked, %llu copied (%llu bytes)",
+    LOG(store, "files: %llu asked, %llu remembered, %llu reflinked, %llu copied (%llu bytes)",
         (unsigned long long)c.asked, (unsigned long long)c.remembered, (unsigned long long)c.reflinked,
         (unsigned long long)c.copied, (unsigned long long)c.bytes_copied);
     pool_close(store.pool);
