@@ -291,9 +291,11 @@ bool frame_mask(const struct task *t, uint64_t *mask)
 }
 
 /* The processor refuses to go on with these selectors. */
-static bool selectors_good(struct task *t, const struct sigcontext_image *s)
+static bool selectors_good(struct task *t, const struct ucontext_image *uc)
 {
-    uint16_t cs = s->cs | 3, ss = s->ss | 3;
+    uint16_t cs = uc->context.cs | 3, ss = uc->context.ss | 3;
+    if (!(uc->flags & UC_STRICT_RESTORE_SS))
+        ss = USER_SS; /* the kernel mends it for those who know nothing of it */
     if (cs == USER_CS && ss == USER_SS)
         return true;
     if (cs == USER_CS_32 && engine.mode == ENGINE_RECORD)
@@ -322,5 +324,5 @@ bool frame_return(struct task *t)
         task_initial_vectors(t);
         return false;
     }
-    return selectors_good(t, &uc.context);
+    return selectors_good(t, &uc);
 }
