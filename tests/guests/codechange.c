@@ -7,7 +7,12 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { P = 4096, RWX = PROT_READ | PROT_WRITE | PROT_EXEC, RW = PROT_READ | PROT_WRITE, RX = PROT_READ | PROT_EXEC };
+enum {
+    P = 4096,
+    RWX = PROT_READ | PROT_WRITE | PROT_EXEC,
+    RW = PROT_READ | PROT_WRITE,
+    RX = PROT_READ | PROT_EXEC
+};
 enum { ANON = MAP_PRIVATE | MAP_ANONYMOUS };
 
 static uint8_t *room(int pages, int prot)
@@ -66,7 +71,8 @@ static void protect_as_it_is(void)
 
 static void protect_otherwise(void)
 {
-    static const int ways[][3] = {{RW, RX, 0}, {PROT_NONE, RX, 0}, {RW, PROT_EXEC, 0}, {PROT_WRITE, RWX, 0}, {RW, PROT_READ, RX}};
+    static const int ways[][3] = {
+        {RW, RX, 0}, {PROT_NONE, RX, 0}, {RW, PROT_EXEC, 0}, {PROT_WRITE, RWX, 0}, {RW, PROT_READ, RX}};
     uint8_t *m = room(1, RWX);
     int bad = 0;
     for (int i = 0; i < 100; i++) {
@@ -351,11 +357,12 @@ static void patching(void)
     /* call rel32 at 8 of a loop: each callee makes the caller call the next one */
     bad = 0;
     uint8_t *f = m + 512;
-    static const uint8_t loop[] = {0x31, 0xc0,                                /* xor eax, eax */
-                                   0xb9, 50, 0, 0, 0,                         /* mov ecx, 50 */
-                                   0xe8, 0, 0, 0, 0,                          /* 7: call */
-                                   0xff, 0xc9, 0x75, 0xf7, 0xc3};             /* dec ecx; jnz 7; ret */
-    static const uint8_t one[] = {0x83, 0xc0, 1, 0x80, 0x35, 0, 0, 0, 0, 0, 0xc3}; /* add eax,1; xor byte [rel], imm */
+    static const uint8_t loop[] = {0x31, 0xc0,                    /* xor eax, eax */
+                                   0xb9, 50,   0,    0,    0,     /* mov ecx, 50 */
+                                   0xe8, 0,    0,    0,    0,     /* 7: call */
+                                   0xff, 0xc9, 0x75, 0xf7, 0xc3}; /* dec ecx; jnz 7; ret */
+    static const uint8_t one[] = {0x83, 0xc0, 1, 0x80, 0x35, 0,
+                                  0,    0,    0, 0,    0xc3}; /* add eax,1; xor byte [rel], imm */
     memcpy(f, loop, sizeof loop);
     memcpy(f + 64, one, sizeof one);
     memcpy(f + 96, one, sizeof one);

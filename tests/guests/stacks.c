@@ -67,7 +67,8 @@ static void grown(void)
     char *start = stack_start(), local;
     ok(start <= &local && &local - start < 256 * 1024, "the stack begins small");
     ok(touch(start - 8, true) && stack_start() == start - P, "a store below it grows it by a page");
-    ok(touch(start - 100 * P, false) && stack_start() == start - 100 * P, "a load far below it grows it to there");
+    ok(touch(start - 100 * P, false) && stack_start() == start - 100 * P,
+       "a load far below it grows it to there");
     ok(touch(start - 50 * P, true), "what lies between is there");
     start = stack_start();
     int p[2];
@@ -90,7 +91,8 @@ static void overflow(long size)
     }
     long used = (long)((uintptr_t)top - deepest);
     ok(used > size - 96 * 1024 && used <= size, "recursion ends at the limit of %ld KiB", size >> 10);
-    ok(code == SEGV_MAPERR && (uintptr_t)fault <= deepest + P && deepest - (uintptr_t)fault < 8 * P, "... with the fault below the last frame");
+    ok(code == SEGV_MAPERR && (uintptr_t)fault <= deepest + P && deepest - (uintptr_t)fault < 8 * P,
+       "... with the fault below the last frame");
 }
 
 static void limits(void)
@@ -98,7 +100,8 @@ static void limits(void)
     overflow(2 * MB);
     overflow(8 * MB);
     char *start = stack_start();
-    ok(!touch(start - 8 * MB, true) && fault == start - 8 * MB && code == SEGV_MAPERR, "nothing grows beyond the limit");
+    ok(!touch(start - 8 * MB, true) && fault == start - 8 * MB && code == SEGV_MAPERR,
+       "nothing grows beyond the limit");
     limit_to(40 * MB);
     ok(touch(top - 39 * MB, true) && recurse(30000) != 12345, "a raised limit counts at once");
     limit_to(MB);
@@ -138,10 +141,12 @@ static void grows_down(void)
     munmap(m - 257 * P, P);
     ok(mprotect(m + 10 * P, P, PROT_READ | PROT_GROWSDOWN) == 0 && !touch(m, true) && touch(m + 12 * P, true),
        "PROT_GROWSDOWN reaches down to its start");
-    ok(touch(m - 3 * P, false) && !touch(m - 4 * P + 1, true) && code == SEGV_ACCERR, "what grows has its protection");
+    ok(touch(m - 3 * P, false) && !touch(m - 4 * P + 1, true) && code == SEGV_ACCERR,
+       "what grows has its protection");
     ok(mprotect(m - 4 * P, P, PROT_READ | PROT_GROWSDOWN) == 0, "PROT_GROWSDOWN of what has grown");
     is(mprotect(room, P, PROT_READ | PROT_GROWSDOWN), -1, "PROT_GROWSDOWN where nothing is");
-    is((long)mmap(NULL, P, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0), -1, "shared memory does not grow");
+    is((long)mmap(NULL, P, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0), -1,
+       "shared memory does not grow");
     munmap(near, P);
 }
 
@@ -151,10 +156,12 @@ static void forked(void)
     char *start = stack_start();
     pid_t pid = fork();
     if (!pid)
-        _exit(touch(start - 5 * P, true) && touch(start - 2 * P, true) && stack_start() == start - 5 * P ? 0 : 1);
+        _exit(touch(start - 5 * P, true) && touch(start - 2 * P, true) && stack_start() == start - 5 * P ? 0
+                                                                                                         : 1);
     waitpid(pid, &status, 0);
     is(status, 0, "a child's stack grows");
-    ok(stack_start() == start && touch(start - P, true) && stack_start() == start - P, "the parent's grows by itself");
+    ok(stack_start() == start && touch(start - P, true) && stack_start() == start - P,
+       "the parent's grows by itself");
 }
 
 /* A signal frame that does not fit the pages that are there. */
@@ -169,7 +176,8 @@ static void frames(void)
     signal(SIGUSR1, count);
     char *start = stack_start();
     for (int i = 0; i < 5; i++) {
-        char *sp = start - i * 3 * P + 300; /* rsp is moved there for the time of the call that raises the signal */
+        char *sp =
+            start - i * 3 * P + 300; /* rsp is moved there for the time of the call that raises the signal */
         long nr = SYS_kill, pid = getpid(), result;
         __asm__ volatile("mov %%rsp, %%rbx\n\tmov %4, %%rsp\n\tsyscall\n\tmov %%rbx, %%rsp"
                          : "=a"(result)
@@ -224,7 +232,8 @@ static void guard(void)
     int bad = 0;
     for (int i = 0; i < 16 * P; i++)
         bad += m[i] != 7 || m[48 * P + i] != 7;
-    ok(!again && !bad && code == SEGV_ACCERR && fault >= stack && fault < stack + P, "overflow into a guard page");
+    ok(!again && !bad && code == SEGV_ACCERR && fault >= stack && fault < stack + P,
+       "overflow into a guard page");
 }
 
 int main(int argc, char **argv)

@@ -428,7 +428,7 @@ static void test_host_is_out_of_reach(void **state)
     assert_non_null(strstr(fake_note, "0x60000000"));
     assert_int_equal(rec6(SYS_mmap, HOST_LOW - PAGE_SIZE, 2 * PAGE_SIZE, PROT_READ, ANON | MAP_FIXED, -1, 0),
                      -ENOMEM);
-    assert_int_equal(rec6(SYS_mmap, GUEST_HIGH, PAGE_SIZE, PROT_READ, ANON | MAP_FIXED, -1, 0), -ENOMEM);
+    assert_int_equal(rec6(SYS_mmap, TABLES_LOW, PAGE_SIZE, PROT_READ, ANON | MAP_FIXED, -1, 0), -ENOMEM);
     assert_int_equal(rec6(SYS_mmap, 0, PAGE_SIZE, PROT_READ, ANON | MAP_FIXED, -1, 0), -EPERM);
     assert_int_equal(rec6(SYS_munmap, HOST_LOW, PAGE_SIZE, 0, 0, 0, 0), 0);
     assert_int_equal(rec6(SYS_munmap, 0, (1ull << 47) - PAGE_SIZE, 0, 0, 0, 0), 0);
@@ -495,7 +495,7 @@ static void test_library_slot(void **state)
 static void test_low_memory(void **state)
 {
     int64_t at = rec6(SYS_mmap, 0, 1 << 20, PROT_READ, ANON | MAP_32BIT, -1, 0);
-    assert_true(at >= (int64_t)HOST_HIGH && at < 0x80000000);
+    assert_true(at >= (int64_t)SLOTS_HIGH && at < (int64_t)HOST_LOW);
     int64_t large = rec6(SYS_mmap, 0, 256 << 20, PROT_NONE, ANON | MAP_32BIT, -1, 0);
     assert_true(large >= (int64_t)GUEST_LOW && large < 0x80000000);
     assert_int_equal(rec6(SYS_mmap, 0, 3ull << 30, PROT_NONE, ANON | MAP_32BIT, -1, 0), -ENOMEM);

@@ -288,8 +288,13 @@ static void test_legal(void **state)
     assert_false(space_legal(HOST_LOW, PAGE_SIZE));
     assert_false(space_legal(HOST_LOW - PAGE_SIZE, 2 * PAGE_SIZE));
     assert_false(space_legal(HOST_HIGH - PAGE_SIZE, 2 * PAGE_SIZE));
-    assert_false(space_legal(GUEST_HIGH - PAGE_SIZE, 2 * PAGE_SIZE));
+    assert_false(space_legal(TABLES_LOW - PAGE_SIZE, 2 * PAGE_SIZE));
+    assert_false(space_legal(TABLES_HIGH - PAGE_SIZE, 2 * PAGE_SIZE));
+    assert_false(space_legal(IMAGE_LOW, PAGE_SIZE));
+    assert_false(space_legal(TOP_LOW - PAGE_SIZE, 2 * PAGE_SIZE));
     assert_false(space_legal(GUEST_HIGH - PAGE_SIZE, UINT64_MAX - PAGE_SIZE + 1));
+    assert_true(space_legal(TABLES_HIGH, IMAGE_LOW - TABLES_HIGH));
+    assert_true(space_legal(IMAGE_HIGH, TOP_LOW - IMAGE_HIGH));
     assert_true(space_legal(GUEST_LOW, PAGE_SIZE));
     assert_true(space_legal(0x7fff8000, 0x10007fff8000 - 0x7fff8000));
     assert_int_equal(map_anon(&s, HOST_LOW, PAGE_SIZE, PROT_READ), -ENOMEM);
@@ -367,6 +372,7 @@ static void test_pick(void **state)
     space_set_mmap_top(&s, GUEST_HIGH);
     /* everything below is full, so that the model's range is all there is */
     assert_int_equal(map_anon(&s, MMAP_LOW, low - MMAP_LOW, PROT_NONE), 0);
+    assert_int_equal(map_anon(&s, TABLES_HIGH, IMAGE_LOW - TABLES_HIGH, PROT_NONE), 0);
     seed = 5;
     for (int round = 0; round < 20000; round++) {
         uint32_t n = 1 + roll(round % 3 ? 4 : 40), align = 1u << (roll(4) ? 0 : roll(5));
@@ -394,7 +400,8 @@ static void test_pick_hint(void **state)
     assert_int_equal(map_anon(&s, BASE, PAGE_SIZE, PROT_READ), 0);
     assert_int_not_equal(space_pick(&s, PAGE_SIZE, PAGE_SIZE, BASE), BASE);
     assert_int_equal(space_pick(&s, PAGE_SIZE, PAGE_SIZE, HOST_LOW), GUEST_HIGH - PAGE_SIZE);
-    assert_int_equal(space_pick(&s, GUEST_HIGH, PAGE_SIZE, 0), 0);
+    assert_int_equal(space_pick(&s, GUEST_HIGH, PAGE_SIZE, 0), IMAGE_LOW - GUEST_HIGH); /* too large for the area */
+    assert_int_equal(space_pick(&s, IMAGE_LOW, PAGE_SIZE, 0), 0);
     assert_int_equal(space_pick_in(&s, BASE, BASE + 2 * PAGE_SIZE, PAGE_SIZE, PAGE_SIZE), BASE + PAGE_SIZE);
     assert_int_equal(space_pick_in(&s, BASE, BASE + PAGE_SIZE, PAGE_SIZE, PAGE_SIZE), 0);
     space_clear(&s);

@@ -39,7 +39,6 @@ struct fork_args {
     uint64_t exit_signal, stack, parent_tid, child_tid, tls, pidfd, set_tid, set_tid_size, cgroup;
 };
 
-#define ADDRESS_END ((1ull << 47) - PAGE_SIZE)
 
 /* ---- what is asked for ---- */
 
@@ -54,7 +53,7 @@ static int64_t check_flags(const struct fork_args *f)
         return -EINVAL;
     if ((f->flags & CLONE_PIDFD) && (f->flags & CLONE_PARENT_SETTID) && f->pidfd == f->parent_tid)
         return -EINVAL;
-    if ((f->flags & CLONE_SETTLS) && f->tls >= ADDRESS_END)
+    if ((f->flags & CLONE_SETTLS) && f->tls >= USER_END)
         return -EPERM;
     if ((f->flags & CLONE_PIDFD) && !space_allows(&guest_space, f->pidfd, 4, 2))
         return -EFAULT;
@@ -248,7 +247,7 @@ static int64_t check_clone_args(const struct clone_args *a, uint64_t size)
         return -EINVAL;
     if ((a->flags & (CLONE_THREAD | CLONE_PARENT)) && a->exit_signal)
         return -EINVAL;
-    if (!a->stack != !a->stack_size || a->stack > ADDRESS_END || a->stack_size > ADDRESS_END - a->stack)
+    if (!a->stack != !a->stack_size || a->stack > USER_END || a->stack_size > USER_END - a->stack)
         return -EINVAL;
     return 0;
 }

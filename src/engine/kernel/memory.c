@@ -129,7 +129,7 @@ static uint64_t huge_size(int flags)
 
 static int64_t check_fixed(const struct space *s, const struct request *r)
 {
-    if (r->len > GUEST_HIGH || r->addr > (1ull << 47) - PAGE_SIZE - r->len)
+    if (r->len > USER_END || r->addr > USER_END - r->len)
         return -ENOMEM;
     if (r->addr % PAGE_SIZE)
         return -EINVAL;
@@ -167,8 +167,10 @@ static uint64_t pick_address(struct space *s, const struct request *r)
         if (hint && hint + r->len <= 0x80000000ull && space_legal(hint, r->len) &&
             space_roomy(s, hint, r->len))
             return hint;
-        uint64_t at = space_pick_in(s, HOST_HIGH, 0x80000000ull, r->len, r->align);
-        return at ? at : space_pick_in(s, GUEST_LOW, HOST_LOW, r->len, r->align);
+        uint64_t at = space_pick_in(s, SLOTS_HIGH, HOST_LOW, r->len, r->align);
+        if (!at)
+            at = space_pick_in(s, HOST_HIGH, 0x80000000ull, r->len, r->align);
+        return at ? at : space_pick_in(s, GUEST_LOW, SLOTS_HIGH, r->len, r->align);
     }
     uint64_t at = pick_slot(s, r);
     return at ? at : space_pick(s, r->len, r->align, hint);
@@ -178,13 +180,27 @@ static int64_t choose_address(struct space *s, struct request *r)
 {
     if (r->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE))
         return check_fixed(s, r);
-    if (r->len > GUEST_HIGH)
+    if (r->len > USER_END)
         return -ENOMEM;
     r->addr = pick_address(s, r);
     return r->addr ? 0 : -ENOMEM;
 }
 
-static int64_t perform(struct space *s, const struct request *r, bool noexec)
+/* As change_map; a hint where the kernel has put something of the engine's is no longer followed. */
+static int map_there(struct space *s, struct request *r, struct vma *v, int host_flags)
+{
+    int error = change_map(s, v, r->fd, host_flags);
+    if (error != -EEXIST)
+        return error;
+    if (r->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE))
+        return (int)refuse_address(r->addr, r->len);
+    r->addr = space_pick(s, r->len, r->align, 0);
+    v->start = r->addr;
+    v->end = r->addr + r->len;
+    return r->addr ? change_map(s, v, r->fd, host_flags) : -ENOMEM;
+}
+
+static int64_t perform(struct space *s, struct request *r, bool noexec)
 {
     struct vma v = {.start = r->addr,
                     .end = r->addr + r->len,
@@ -199,7 +215,7 @@ static int64_t perform(struct space *s, const struct request *r, bool noexec)
         r->flags & (MAP_NORESERVE | MAP_POPULATE | MAP_LOCKED | MAP_HUGETLB | MAP_NONBLOCK | MAP_HUGE_BITS);
     if (r->fd >= 0)
         host_flags |= r->flags & MAP_GROWSDOWN; /* which the kernel refuses, in its turn */
-    int error = change_map(s, &v, r->fd, host_flags);
+    int error = map_there(s, r, &v, host_flags);
     if (error)
         return error;
     if (v.file && v.shared && (v.prot & PROT_WRITE))
@@ -424,18 +440,16 @@ static int64_t remap_address(struct space *s, const struct remap *m)
     return at ? (int64_t)at : -ENOMEM;
 }
 
-#define ADDRESS_END ((1ull << 47) - PAGE_SIZE)
-
 /* What is wrong whatever is mapped. */
 static int64_t check_remap(const struct remap *m)
 {
     if (m->flags & ~(uint64_t)(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP))
         return -EINVAL;
-    if (m->old % PAGE_SIZE || !m->len || m->len > ADDRESS_END)
+    if (m->old % PAGE_SIZE || !m->len || m->len > USER_END)
         return -EINVAL;
     if (!(m->flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)))
         return 0;
-    if (m->target % PAGE_SIZE || m->target > ADDRESS_END - m->len || !(m->flags & MREMAP_MAYMOVE))
+    if (m->target % PAGE_SIZE || m->target > USER_END - m->len || !(m->flags & MREMAP_MAYMOVE))
         return -EINVAL;
     if ((m->flags & MREMAP_DONTUNMAP) && m->old_len != m->len)
         return -EINVAL;

@@ -218,7 +218,7 @@ static void replace(struct space *s, const struct vma *v)
 /* Where guest mappings may lie. */
 static const struct part {
     uint64_t low, high;
-} parts[] = {{GUEST_LOW, HOST_LOW}, {HOST_HIGH, GUEST_HIGH}, {FAR_LOW, FAR_HIGH}};
+} parts[] = {{GUEST_LOW, HOST_LOW}, {HOST_HIGH, TABLES_LOW}, {TABLES_HIGH, IMAGE_LOW}, {IMAGE_HIGH, TOP_LOW}};
 enum { PARTS = sizeof parts / sizeof *parts };
 
 bool space_within(uint64_t start, uint64_t end)
@@ -237,6 +237,26 @@ bool space_legal(uint64_t start, uint64_t len)
 int space_host_prot(uint32_t prot)
 {
     return (int)(prot & (PROT_READ | PROT_WRITE)) | (prot & PROT_EXEC ? PROT_READ : 0);
+}
+
+/*
+ * Where the kernel may have put something of the engine's: reserves what is not the guest's of [start, end). -EEXIST when
+ * some of it is in use.
+ */
+static int reserve_host(const struct space *s, uint64_t start, uint64_t end)
+{
+    for (uint32_t i = index_above(s, start); start < end && end > TABLES_HIGH; i++) {
+        const struct vma *v = i < s->count ? &s->vmas[i] : NULL;
+        uint64_t gap = v && v->start < end ? v->start : end;
+        int64_t r = gap <= start ? 0
+                                 : raw6(SYS_mmap, start, gap - start, PROT_NONE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+                                        (uint64_t)-1, 0);
+        if (r < 0)
+            return (int)r;
+        start = v && gap < end ? v->end : end;
+    }
+    return 0;
 }
 
 static int host_map(const struct vma *v, int fd, int flags)
@@ -325,8 +345,11 @@ int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
     uint64_t len = v->end - v->start;
     if (!space_legal(v->start, len) || !reserve(s, 3))
         return -ENOMEM;
+    int error = reserve_host(s, v->start, v->end);
+    if (error)
+        return error;
     invalidate(s, v->start, v->end);
-    int error = host_map(v, fd, host_flags);
+    error = host_map(v, fd, host_flags);
     if (error)
         return error;
     struct vma new = *v;
@@ -465,7 +488,9 @@ int space_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint
         invalidate(s, start, start + len);
     /* one that grows in place, too: watched pages are mappings of their own */
     bool split = invalidate(s, old, old + old_len);
-    int64_t r = host_mremap(old, old_len, start, len);
+    int64_t r = start == old ? 0 : reserve_host(s, start, start + len);
+    if (!r)
+        r = host_mremap(old, old_len, start, len);
     if (r == -EFAULT && (split || engine.mode == ENGINE_REPLAY))
         r = host_mremap_pages(old, old_len, start, len);
     if (r < 0)
@@ -693,7 +718,7 @@ uint64_t space_pick(struct space *s, uint64_t len, uint64_t align, uint64_t hint
     uint64_t at = search_down(s, MMAP_LOW, s->pick_from, len, align, &s->pick_hole, &stop);
     if (at)
         s->pick_from = stop;
-    return at;
+    return at ? at : space_pick_in(s, TABLES_HIGH, IMAGE_LOW, len, align);
 }
 
 bool space_shares_memory(const struct space *s)

@@ -173,7 +173,7 @@ static void begin(struct task *t, struct moment at)
     translate_options.instrument = true;
     cache_unshare("it is instrumented");
     cache_flush();
-    describe_modules_in(0, GUEST_HIGH);
+    describe_modules_in(0, USER_END);
     put_word((uint64_t)LOG_MOMENT << LOG_KIND_SHIFT | at.event);
     put_word(at.tick);
     put_word(0);

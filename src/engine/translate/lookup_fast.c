@@ -20,7 +20,7 @@ struct block *cache_find_at(struct cache_where where, uint64_t pc)
 
 struct cache_where cache_where(uint64_t pc)
 {
-    if (pc < SLOTS_HIGH)
+    if (pc < SHARED_HIGH)
         for (uint32_t i = 0; i < cache_active.count; i++)
             if (pc >= cache_active.range[i].start && pc < cache_active.range[i].end)
                 return (struct cache_where){cache_shared, cache_active.range[i].world};

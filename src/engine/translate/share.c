@@ -121,7 +121,7 @@ static bool is_zero(const uint8_t hash[32])
 static bool shareable(const struct vma *v)
 {
     return v->file && !v->shared && !(v->prot & PROT_WRITE) && !(v->flags & VMA_DIRTY) &&
-           v->end <= SLOTS_HIGH && !is_zero(v->file->hash);
+           v->end <= SHARED_HIGH && !is_zero(v->file->hash);
 }
 
 enum claim { CLAIM_NONE, CLAIM_OURS, CLAIM_OTHER };
@@ -165,7 +165,7 @@ static bool add_claim(const struct vma *v, uint16_t *world)
 
 void share_mapped(const struct vma *v)
 {
-    if (!cache_active.on || !(v->prot & PROT_EXEC) || v->start >= SLOTS_HIGH)
+    if (!cache_active.on || !(v->prot & PROT_EXEC) || v->start >= SHARED_HIGH)
         return;
     uint16_t world = 0;
     enum claim claim = claim_of(v, &world);
