@@ -26,6 +26,7 @@
 #include "clio/chronicle.h"
 #include "clio/trace.h"
 #include "cmd/cmd.h"
+#include "cmd/trace_text.h"
 #include "trace/event_reader.h"
 #include "trace/moment.h"
 
@@ -317,6 +318,7 @@ int cmd_chronicle(int argc, char **argv)
         die("%s", error.text);
     if (!n)
         die("nothing was recorded in %s", clio_source_path(source));
+    need_cpu(source);
     const struct clio_space_info *s = choose(&w, spaces, n);
     struct moment from = resolve(source, s->space, "--from", w.from),
                   to = resolve(source, s->space, "--to", w.to);

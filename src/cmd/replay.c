@@ -34,6 +34,7 @@
 #include "base/log.h"
 #include "clio/trace.h"
 #include "cmd/cmd.h"
+#include "cmd/trace_text.h"
 #include "trace/event_reader.h"
 #include "trace/moment.h"
 #include "trace/record.h"
@@ -513,6 +514,7 @@ int cmd_replay(int argc, char **argv)
     choose();
     if (rep.nchosen == 0)
         return nothing_to_replay();
+    need_cpu(rep.source);
     for (size_t i = 0; i < rep.nmembers; i++)
         if (rep.members[i].chosen)
             scan(&rep.members[i]);

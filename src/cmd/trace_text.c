@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/names.h"
+#include "engine/cpu/cpu.h"
 
 _Noreturn void trace_failed(const struct clio_error *error)
 {
@@ -29,6 +30,17 @@ struct clio_source *open_trace(const char *trace)
     if (!source)
         trace_failed(&error);
     return source;
+}
+
+void need_cpu(const struct clio_source *source)
+{
+    const struct clio_trace_info *info = clio_source_info(source);
+    struct cpu_host host;
+    uint64_t features;
+    char problem[CPU_NAMES_MAX + 100];
+    cpu_host_ask(&host);
+    if (!cpu_stands_in((int)info->cpu_level, info->cpu_features, &host, &features, problem, sizeof problem))
+        die("%s cannot be replayed here: %s", clio_source_path(source), problem);
 }
 
 const char *only_trace(int argc, char **argv)

@@ -13,6 +13,8 @@
 
 /* Opens the trace or ends the command, saying why (exit 2 or 3). */
 struct clio_source *open_trace(const char *trace);
+/* Ends the program when this machine's processor cannot stand in for the recorded one. */
+void need_cpu(const struct clio_source *source);
 /* The TRACE of a command that takes nothing else, NULL for the latest; misuse ends the command. */
 const char *only_trace(int argc, char **argv);
 /* Ends the command for an error of the trace: exit 2 for misuse, else 3. */

@@ -122,6 +122,13 @@ bool cpu_choose(const char *text, const struct cpu_host *host, struct cpu_choice
 void cpu_names(uint64_t features, char *text, size_t size);
 bool cpu_names_parse(const char *text, uint64_t *features, char *unknown, size_t size);
 
+/*
+ * Whether the host can stand in for a recorded guest's processor: *features is what that had. names: of its optional features;
+ * NULL: the trace recorded none. False with `problem`, for a user.
+ */
+bool cpu_stands_in(int level, const char *names, const struct cpu_host *host, uint64_t *features,
+                   char *problem, size_t size);
+
 /* ---- the guest's processor ---- */
 
 struct cpu {

@@ -201,3 +201,19 @@ bool cpu_choose(const char *text, const struct cpu_host *host, struct cpu_choice
     }
     return true;
 }
+
+bool cpu_stands_in(int level, const char *names, const struct cpu_host *host, uint64_t *features,
+                   char *problem, size_t size)
+{
+    char unknown[64], missing[CPU_NAMES_MAX];
+    *features = 0;
+    if (level < 1 || level > CPU_LEVEL_MAX)
+        return wrong(problem, size, "the guest's processor is of level %d, which this clio does not know",
+                     level);
+    if (names && !cpu_names_parse(names, features, unknown, sizeof unknown))
+        return wrong(problem, size, "the guest's processor has %s, which this clio does not know", unknown);
+    *features |= cpu_level_features(level);
+    cpu_names(cpu_missing(*features, host), missing, sizeof missing);
+    return !*missing || wrong(problem, size, "the guest's processor is x86-64-v%d; this machine's lacks %s",
+                              level, missing);
+}

@@ -762,17 +762,11 @@ static uint32_t root_space(void)
 static void take_cpu(const struct clio_trace_info *info)
 {
     bool old = !(info->features >> TRACE_FEATURE_CPU & 1);
-    uint64_t features = 0;
-    char name[64], missing[CPU_NAMES_MAX];
+    uint64_t features;
+    char problem[CPU_NAMES_MAX + 100];
     int level = (int)info->cpu_level;
-    if (level < 1 || level > CPU_LEVEL_MAX)
-        replay_fail("the trace names level %d of x86-64, which this clio does not know", level);
-    if (!old && !cpu_names_parse(info->cpu_features ? info->cpu_features : "", &features, name, sizeof name))
-        replay_fail("the guest's processor has %s, which this clio does not know", name);
-    features |= cpu_level_features(level);
-    cpu_names(cpu_missing(features, &engine.host), missing, sizeof missing);
-    if (*missing)
-        replay_fail("the guest's processor is x86-64-v%d; this machine's lacks %s", level, missing);
+    if (!cpu_stands_in(level, info->cpu_features, &engine.host, &features, problem, sizeof problem))
+        replay_fail("%s", problem);
     cpu_init(&engine.cpu, level, features, old);
     decode_use_cpu();
 }
