@@ -25,8 +25,12 @@ $(foreach t,$(notdir $(basename $(UNIT_SRC))),$(eval $(call unit_rule,$(t))))
 unit: $(UNIT)
 
 # ---- the whole
+check: export CLIO_TOTALS = $(CURDIR)/build/totals
 check: deps
+	@mkdir -p build && rm -f $(CLIO_TOTALS)
+	$(MAKE) format tidy
 	$(MAKE) san
+	$(MAKE) verify
 	$(MAKE) all unit
 	tests/run -t 300
 
@@ -40,20 +44,15 @@ san:
 	$(MAKE) SAN=1 build-san/clio-store unit
 	CLIO_BUILD=build-san tests/run -t 600 unit/ fuzz/reader fuzz/chronicle
 
+# Guest programs in a build whose engine checks its own invariants as it goes.
+verify:
+	$(MAKE) VERIFY=1
+	CLIO=$(CURDIR)/build-verify/clio CLIO_BUILD=build-verify tests/run -t 300 guests/ e2e/cases e2e/checkmemory
+
 soak: all
 	CLIO_SOAK=$${CLIO_SOAK:-300} tests/run -t 3600 e2e/soak e2e/kill
 
 fuzz: all unit
 	CLIO_FUZZ=$${CLIO_FUZZ:-300} tests/run -t 3600 fuzz/
 
-# ---- layout and lint
-FORMATTED = $(wildcard src/*/*.[ch] src/*/*/*.[ch] include/clio/*.h tests/*/*.[ch] tests/*/*/*.[ch] bench/*.c demo/*.c)
-
-format:
-	@clang-format --dry-run -Werror $(FORMATTED)
-
-tidy:
-	@printf "%s\n" $(sort $(CLIO_SRC) $(STORE_SRC)) | xargs -P 2 -I {} clang-tidy --quiet --warnings-as-errors='*' --checks='-*,bugprone-sizeof*,bugprone-suspicious-mem*,bugprone-suspicious-string*,clang-analyzer-core*,clang-analyzer-unix*,-clang-analyzer-core.FixedAddressDereference' \
-		{} -- -std=gnu11 -D_GNU_SOURCE -Isrc -Iinclude
-
-.PHONY: unit check test san soak fuzz format tidy
+.PHONY: unit check test san verify soak fuzz

@@ -1,7 +1,11 @@
 # make deps: installs the Debian packages that are missing. Works as root or with sudo; does nothing, and asks for no
-# rights, where everything is there. DEPS_BUILD (Makefile) is what `make` needs, DEPS_TEST what `make check` runs.
+# rights, where everything is there. DEPS_BUILD (Makefile) is what `make` needs, DEPS_TEST what `make check` runs (clang-format and
+# clang-tidy: `make format` and `make tidy`).
 
-DEPS_TEST := libcmocka-dev procps git python3 perl sqlite3 lua5.4 gawk xz-utils bzip2 ed vim busybox-static less file
+DEPS_TEST := libcmocka-dev procps git python3 perl sqlite3 lua5.4 gawk xz-utils bzip2 ed vim busybox-static less file clang-format clang-tidy
+
+# What make cpus runs besides.
+DEPS_CPUS := qemu-system-x86 cpio
 
 deps:
 	@missing=; for p in libc6-dev $(DEPS_BUILD) $(DEPS_TEST); do \

@@ -1,5 +1,5 @@
 /*
- * protocol.h: what the processes of a recording say to the store.
+ * store.h: what the processes of a recording say to the store.
  *
  * The socket is AF_UNIX SOCK_SEQPACKET at TRACE/socket (mode 0600). `clio record` connects once; the
  * descriptor is inherited by every engine process, so that a guest that changed its root, user or namespace
@@ -25,7 +25,8 @@ enum store_op {
     STORE_FILE,    /* capture a mapped file: fd = the file (readable); text = its path; reply has the hash */
     STORE_WAKE,    /* a ring is half full */
     STORE_GOODBYE, /* from the recorder: status, text = reason; no more spaces will come */
-    STORE_STOP /* from `clio stop`: the recorder shall end the recording; the reply says that it was told */
+    STORE_STOP, /* from `clio stop`: the recorder shall end the recording; the reply says that it was told */
+    STORE_MAKE_MEMORY /* engine may not make files of `status` bytes (RLIMIT_FSIZE); reply carries a memfd */
 };
 
 struct store_request {

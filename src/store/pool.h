@@ -2,7 +2,8 @@
  * pool.h: the content-addressed pool of mapped files, shared by all traces of one user.
  *
  *   HOME/pool/HASH         a file's content; HASH is 64 hex digits of BLAKE2b-256; never changed once it has
- * its name HOME/pool/identities   which file on this machine had which content, one line each, append only:
+ *                          its name
+ *   HOME/pool/identities   which file on this machine had which content, one line each, append only:
  *
  *       DEV INO SIZE MTIME CTIME HASH CHECK\n
  *

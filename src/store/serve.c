@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -156,8 +157,21 @@ static int answer_ring(struct store *s, const struct store_request *q, int to)
     return 0;
 }
 
+static int answer_memory(const struct store_request *q, int to)
+{
+    int fd = memfd_create("proc", MFD_CLOEXEC);
+    int error = fd < 0 || ftruncate(fd, q->status) ? errno : 0;
+    struct store_reply r = {.error = error, .size = (uint64_t)q->status};
+    reply(to, &r, error ? -1 : fd);
+    if (fd >= 0)
+        close(fd);
+    return 0;
+}
+
 static int answer(struct store *s, struct waiting *w)
 {
+    if (w->request.op == STORE_MAKE_MEMORY)
+        return answer_memory(&w->request, w->reply);
     return w->request.op == STORE_FILE ? answer_file(s, &w->request, w->text, w->reply, &w->file)
                                        : answer_ring(s, &w->request, w->reply);
 }
@@ -254,6 +268,7 @@ static void obey(struct store *s, const struct store_request *q, struct packet *
             file = p->fds[next++];
         /* fall through */
     case STORE_MAKE_RING:
+    case STORE_MAKE_MEMORY:
         p->nfds = 0; /* the request's from here on; any more descriptors were not asked for */
         answer_or_wait(s, q, p->text, to, file);
         break;

@@ -8,9 +8,9 @@
  *
  * One thread. Invariants:
  *   - A ring's tail moves only after the sink took the records, so a record is in the ring, in the
- * substreams, or in both; the sink tells repeats by their ring positions.
+ *     substreams, or in both; the sink tells repeats by their ring positions.
  *   - A full disk stops the tails and nothing else: requests that need room wait, producers wait at full
- * rings.
+ *     rings.
  *   - The store is the producer of a ring only after the ring's process is dead, to publish its REC_END.
  */
 #ifndef CLIO_STORE_STORE_H

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/event/event.h"
+#include "engine/host/hostfd.h"
 
 enum { NOTES_MAX = 64, NOTE_TEXT = 1000 };
 
@@ -59,6 +60,7 @@ void event_unsupported(const char *format, ...)
     LOG(event, "unsupported: %s", text);
     if (engine.mode == ENGINE_RECORD && engine.ring)
         event_end(END_UNSUPPORTED, EXIT_ENVIRONMENT, text);
+    hostfd_leave();
     _exit(EXIT_ENVIRONMENT);
 }
 

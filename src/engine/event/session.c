@@ -40,9 +40,10 @@ uint32_t session_new_space(void)
 
 /* ---- rings ---- */
 
-static int tell_store(enum store_op op, uint32_t number, int reply)
+static int tell_store(enum store_op op, uint32_t number, int32_t status, int reply)
 {
-    struct store_request request = {.op = op, .wants_reply = reply >= 0, .space = number, .pid = getpid()};
+    struct store_request request = {
+        .op = op, .wants_reply = reply >= 0, .space = number, .pid = getpid(), .status = status};
     struct iovec iov = {&request, sizeof request};
     union {
         struct cmsghdr head;
@@ -58,13 +59,13 @@ static int tell_store(enum store_op op, uint32_t number, int reply)
     return sendmsg(hostfd(engine.store), &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* The store makes the ring for a guest that may no longer do so. Returns its descriptor or -errno. */
-static int ring_from_store(uint32_t number)
+/* The store makes a file for a guest that may no longer do so. Returns its descriptor or -errno. */
+static int made_by_store(enum store_op op, uint32_t number, int32_t status)
 {
     int pair[2], fd = -EPIPE;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
         return -errno;
-    int error = tell_store(STORE_MAKE_RING, number, pair[1]);
+    int error = tell_store(op, number, status, pair[1]);
     close(pair[1]);
     struct store_reply reply;
     struct iovec iov = {&reply, sizeof reply};
@@ -87,6 +88,34 @@ static int ring_from_store(uint32_t number)
     }
     close(pair[0]);
     return error ? error : fd;
+}
+
+static int ring_from_store(uint32_t number)
+{
+    return made_by_store(STORE_MAKE_RING, number, 0);
+}
+
+int session_make_memory(const void *bytes, uint32_t size)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= size) {
+        int fd = memfd_create("proc", MFD_CLOEXEC);
+        if (fd < 0 || write(fd, bytes, size) == (ssize_t)size)
+            return fd < 0 ? -errno : fd;
+        close(fd);
+        return -ENOSPC;
+    }
+    int fd = made_by_store(STORE_MAKE_MEMORY, engine.space_number, (int32_t)size);
+    void *p = fd < 0 ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+        int error = fd < 0 ? fd : -errno;
+        if (fd >= 0)
+            close(fd);
+        return error;
+    }
+    memcpy(p, bytes, size);
+    munmap(p, size);
+    return fd;
 }
 
 static int make_ring(uint32_t number)
@@ -146,7 +175,7 @@ void session_open_ring(uint32_t number)
     __atomic_store_n(&r->magic, RING_MAGIC, __ATOMIC_RELEASE);
     engine.ring = r;
     engine.space_number = number;
-    tell_store(STORE_SPACE, number, -1);
+    tell_store(STORE_SPACE, number, 0, -1);
 }
 
 static uint64_t now_ns(void)

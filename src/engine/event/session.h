@@ -16,6 +16,9 @@ uint32_t session_new_space(void);
  * Afterwards the caller publishes REC_SPACE. Waits while the disk is full.
  */
 void session_open_ring(uint32_t number);
+/* A file in memory with these bytes, also for a guest whose files are limited in size (RLIMIT_FSIZE): its descriptor or
+ * -errno. */
+int session_make_memory(const void *bytes, uint32_t size);
 /* A forked child lets its parent's ring go, so that nothing it says can end up there. */
 void session_leave_ring(void);
 /* REC_SPACE for the current space. */

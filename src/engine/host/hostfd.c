@@ -3,21 +3,92 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/host/raw.h"
 #include "engine/host/hostfd.h"
 
+bool hostfd_sharing;
+
 /* Room kept for ours; where they lie when the limit is large or cannot be raised. */
 enum { RESERVE = 64, HIGHEST = 4096 };
 
 struct hostfd_table hostfd_table = {.fd = {[0 ... HOSTFD_MAX - 1] = -1}, .lowest = ~0ull};
+static bool mine[HOSTFD_MAX]; /* handles of this process */
 
+/* ---- memory that is shared with the table ---- */
+
+enum { RANGES_MAX = 4 };
+
+static struct range {
+    void *start, *copy; /* copy: as it was when unsharing began */
+    size_t size;
+} ranges[RANGES_MAX] = {{&hostfd_table, NULL, sizeof hostfd_table}};
+static int nranges = 1;
+
+void hostfd_describe(void *start, size_t size)
+{
+    ranges[nranges++] = (struct range){start, NULL, size};
+}
+
+/* A holder that was killed is not waited for. */
+static void lock(void)
+{
+    enum { TRIES = 10000 };
+    uint32_t nobody = 0;
+    for (int i = 0; hostfd_shared() && i < TRIES; i++, nobody = 0) {
+        if (__atomic_compare_exchange_n(&hostfd_table.lock, &nobody, 1, false, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED))
+            return;
+        raw0(SYS_sched_yield);
+    }
+}
+
+static void unlock(void)
+{
+    __atomic_store_n(&hostfd_table.lock, 0, __ATOMIC_RELEASE);
+}
+
+/* Copies every range to new memory, `kind` as for mmap. */
+static int copy_ranges(uint64_t kind)
+{
+    for (int i = 0; i < nranges; i++) {
+        int64_t p = raw6(SYS_mmap, 0, ranges[i].size, 3, kind | 0x20 /* MAP_ANONYMOUS */, (uint64_t)-1, 0);
+        if (p < 0) {
+            while (i--)
+                raw2(SYS_munmap, ranges[i].copy, ranges[i].size);
+            return (int)p;
+        }
+        ranges[i].copy = (void *)p;
+        copy_bytes(ranges[i].copy, ranges[i].start, ranges[i].size);
+    }
+    return 0;
+}
+
+static void drop_copies(void)
+{
+    for (int i = 0; i < nranges; i++)
+        raw2(SYS_munmap, ranges[i].copy, ranges[i].size);
+}
+
+/* Puts the copies in place of the ranges. */
+static void take_copies(void)
+{
+    for (int i = 0; i < nranges; i++)
+        raw5(SYS_mremap, ranges[i].copy, ranges[i].size, ranges[i].size, 3 /* MAYMOVE FIXED */,
+             ranges[i].start);
+}
+
+/* ---- the list ---- */
+
+/* While others may change the list, too, the bound only sinks. */
 static void update_lowest(void)
 {
-    uint64_t lowest = ~0ull;
+    uint64_t lowest = hostfd_shared() ? hostfd_table.lowest : ~0ull;
     for (int i = 0; i < HOSTFD_MAX; i++)
         if (hostfd_table.fd[i] >= 0 && (uint64_t)hostfd_table.fd[i] < lowest)
             lowest = (uint64_t)hostfd_table.fd[i];
@@ -70,11 +141,17 @@ static int find(int fd)
     return -1;
 }
 
+/* Closes what processes left behind that took another table. */
 static int free_handle(void)
 {
-    for (int i = 0; i < HOSTFD_MAX; i++)
+    for (int i = 0; i < HOSTFD_MAX; i++) {
+        if (hostfd_table.fd[i] >= 0 && !hostfd_table.users[i]) {
+            raw1(SYS_close, hostfd_table.fd[i]);
+            hostfd_table.fd[i] = -1;
+        }
         if (hostfd_table.fd[i] < 0)
             return i;
+    }
     return -ENFILE;
 }
 
@@ -86,24 +163,35 @@ static void set(int handle, int fd)
 
 int hostfd_keep(int fd)
 {
-    int handle = free_handle();
-    if (handle < 0)
-        return handle;
-    int high = duplicate_high(fd, -1);
-    if (high < 0)
-        return high;
+    lock();
+    int handle = free_handle(), high = handle < 0 ? handle : duplicate_high(fd, -1);
+    if (high >= 0) {
+        raw1(SYS_close, fd);
+        hostfd_table.users[handle] = 1;
+        mine[handle] = true;
+        set(handle, high);
+    }
+    unlock();
+    return high < 0 ? high : handle;
+}
+
+static void drop_locked(int handle)
+{
+    int fd = hostfd_table.fd[handle];
+    mine[handle] = false;
+    if (--hostfd_table.users[handle] > 0)
+        return;
+    set(handle, -1);
     raw1(SYS_close, fd);
-    set(handle, high);
-    return handle;
 }
 
 void hostfd_drop(int handle)
 {
-    int fd = hostfd(handle);
-    if (fd < 0)
+    if (hostfd(handle) < 0 || !mine[handle])
         return;
-    set(handle, -1);
-    raw1(SYS_close, fd);
+    lock();
+    drop_locked(handle);
+    unlock();
 }
 
 /* Moves one of ours away from its number. Without any free number it stays, and the guest's call fails. */
@@ -119,9 +207,11 @@ static void move(int handle)
 
 void hostfd_make_way(int fd)
 {
+    lock();
     int handle = find(fd);
     if (handle >= 0)
         move(handle);
+    unlock();
 }
 
 void hostfd_settle(void)
@@ -131,8 +221,136 @@ void hostfd_settle(void)
         return;
     int base = wanted_base(&r);
     for (int i = 0; i < HOSTFD_MAX; i++)
-        if (hostfd_table.fd[i] >= 0 && hostfd_table.fd[i] < base)
+        if (mine[i] && hostfd_table.fd[i] >= 0 && hostfd_table.fd[i] < base) {
+            lock();
             move(i);
+            unlock();
+        }
+}
+
+/* ---- sharing ---- */
+
+static void add_users(int change)
+{
+    for (int i = 0; i < HOSTFD_MAX; i++)
+        if (mine[i])
+            hostfd_table.users[i] += change;
+}
+
+/* This process has a copy of a table that others share: theirs is closed here. */
+static void be_alone(void)
+{
+    hostfd_sharing = false;
+    unlock();
+    for (int i = 0; i < HOSTFD_MAX; i++) {
+        if (hostfd_table.fd[i] >= 0 && !mine[i]) {
+            raw1(SYS_close, hostfd_table.fd[i]);
+            hostfd_table.fd[i] = -1;
+        }
+        hostfd_table.users[i] = mine[i];
+    }
+    update_lowest();
+}
+
+int hostfd_fork_begin(bool share)
+{
+    int error = 0;
+    if (!share && !hostfd_shared())
+        return 0;
+    if (!share) {
+        lock();
+        error = copy_ranges(2 /* MAP_PRIVATE */);
+        if (error)
+            unlock();
+        return error;
+    }
+    if (!hostfd_shared()) {
+        error = copy_ranges(1 /* MAP_SHARED */);
+        if (error)
+            return error;
+        take_copies();
+        hostfd_sharing = true;
+    }
+    lock();
+    add_users(1);
+    unlock();
+    return 0;
+}
+
+void hostfd_fork_parent(bool share, bool failed)
+{
+    if (!hostfd_shared() || (share && !failed))
+        return;
+    if (share) {
+        lock();
+        add_users(-1);
+    } else {
+        drop_copies();
+    }
+    unlock();
+}
+
+void hostfd_fork_child(bool share)
+{
+    if (share || !hostfd_shared())
+        return;
+    take_copies();
+    be_alone();
+}
+
+void hostfd_arrived(void)
+{
+    __atomic_add_fetch(&hostfd_table.arrived, 1, __ATOMIC_SEQ_CST);
+    raw3(SYS_futex, &hostfd_table.arrived, FUTEX_WAKE, INT32_MAX);
+}
+
+void hostfd_await_arrival(uint32_t before)
+{
+    const struct timespec second = {1, 0}; /* it may have been killed */
+    int64_t error = 0;
+    while (__atomic_load_n(&hostfd_table.arrived, __ATOMIC_SEQ_CST) == before && error != -ETIMEDOUT)
+        error = raw4(SYS_futex, &hostfd_table.arrived, FUTEX_WAIT, before, &second);
+}
+
+int hostfd_unshare_begin(void)
+{
+    lock();
+    int error = copy_ranges(2);
+    if (error)
+        unlock();
+    return error;
+}
+
+void hostfd_unshare_end(bool done)
+{
+    if (done)
+        add_users(-1);
+    unlock();
+    if (!done) {
+        drop_copies();
+        return;
+    }
+    take_copies();
+    be_alone();
+}
+
+void hostfd_unshare(void)
+{
+    enum { UNSHARE = 2, NO_FD = 0x7fffffff };
+    if (!hostfd_shared() || hostfd_unshare_begin())
+        return;
+    hostfd_unshare_end(!raw3(SYS_close_range, NO_FD, NO_FD, UNSHARE));
+}
+
+void hostfd_leave(void)
+{
+    if (!hostfd_shared())
+        return;
+    lock();
+    for (int i = 0; i < HOSTFD_MAX; i++)
+        if (mine[i])
+            drop_locked(i);
+    unlock();
 }
 
 int hostfd_list(int *list)

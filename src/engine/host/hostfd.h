@@ -5,6 +5,10 @@
  * range, and never far up, because fork copies descriptor tables. The guest cannot see, close, duplicate or
  * replace them: calls that name one answer EBADF, and one that is in the way of dup2 moves. Since they may
  * move, they are kept by handle.
+ *
+ * Processes may share one table of descriptors (CLONE_FILES). What describes the table, this list of hidden
+ * numbers included, is then memory that they share, too. A handle means the same in all of them and belongs to
+ * those that had it when they were forked; the descriptor is closed with its last owner.
  */
 #ifndef CLIO_ENGINE_HOST_HOSTFD_H
 #define CLIO_ENGINE_HOST_HOSTFD_H
@@ -12,13 +16,18 @@
 #include <sys/resource.h>
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum { HOSTFD_MAX = 32 };
+enum { HOSTFD_MAX = 128 };
 
 struct hostfd_table {
-    int32_t fd[HOSTFD_MAX]; /* -1: free */
-    uint64_t lowest;        /* no hidden descriptor is below; ~0 when there is none */
+    _Alignas(4096) int32_t fd[HOSTFD_MAX]; /* -1: free */
+    int32_t
+        users[HOSTFD_MAX]; /* processes with this handle; 0 with an open fd: its owner took another table */
+    uint64_t lowest;       /* no hidden descriptor is below; ~0 when there is none */
+    uint32_t lock;
+    uint32_t arrived; /* processes that came to share the table and are ready */
 };
 extern struct hostfd_table hostfd_table;
 
@@ -43,6 +52,35 @@ void hostfd_settle(void);
  */
 void hostfd_limit_raise(struct rlimit *saved);
 void hostfd_limit_restore(const struct rlimit *saved);
+
+/* ---- processes that share the table ---- */
+
+/* Memory that describes descriptors, whole pages: shared from now on by those that share the table. */
+void hostfd_describe(void *start, size_t size);
+extern bool hostfd_sharing;
+/* True while another process may have the same table. FAST. */
+static inline bool hostfd_shared(void)
+{
+    return hostfd_sharing;
+}
+/* Around a fork: before it (0 or -errno), and after it in either process. share: with CLONE_FILES. */
+int hostfd_fork_begin(bool share);
+void hostfd_fork_parent(bool share, bool failed);
+void hostfd_fork_child(bool share);
+/*
+ * With CLONE_FILES: the child says that it has opened what it needs to begin, for which it uses numbers that are the
+ * guest's; the parent waits for that, so that neither's numbers depend on the other's engine.
+ */
+void hostfd_arrived(void);
+void hostfd_await_arrival(uint32_t before);
+/* Around a call that gives this process a table of its own; `done`: it did. */
+int hostfd_unshare_begin(void);
+void hostfd_unshare_end(bool done);
+/* As exec: gives this process a table of its own. */
+void hostfd_unshare(void);
+/* The process ends: its hidden descriptors go, though the table may stay. */
+void hostfd_leave(void);
+
 /* Copies the hidden numbers, ascending, into list (HOSTFD_MAX of them at most). Returns how many. */
 int hostfd_list(int *list);
 

@@ -27,6 +27,7 @@
 #include "engine/kernel/signals.h"
 #include "engine/kernel/vfork.h"
 #include "engine/memory/space.h"
+#include "engine/translate/cache.h"
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80
@@ -90,9 +91,8 @@ static int64_t kernel_clone3(const struct fork_args *f, uint64_t flags)
 
 static int64_t kernel_fork(const struct fork_args *f)
 {
-    const uint64_t ours = CLONE_VM | CLONE_VFORK | CLONE_SIGHAND | CLONE_SETTLS | CLONE_FILES |
-                          CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID |
-                          CLONE_CLEAR_SIGHAND;
+    const uint64_t ours = CLONE_VM | CLONE_VFORK | CLONE_SIGHAND | CLONE_SETTLS | CLONE_PARENT_SETTID |
+                          CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | CLONE_CLEAR_SIGHAND;
     uint64_t flags = f->flags & ~ours;
     if (f->set_tid_size || (flags & (CLONE_INTO_CGROUP | CLONE_NEWTIME)))
         return kernel_clone3(f, flags);
@@ -144,24 +144,36 @@ static int64_t fork_within_limits(struct task *t, struct sys_call *c, const stru
         event_note("a forked process shares writable memory with its parent: what one writes there the "
                    "other's replay may not see");
     struct vfork v = {.waits = f->flags & CLONE_VFORK};
+    bool share = f->flags & CLONE_FILES;
     int64_t error = vfork_begin(&v);
+    if (!error)
+        error = hostfd_fork_begin(share);
     if (error)
         return error;
+    if (share)
+        cache_unshare(
+            "record locks, which guard the shared cache, do not tell those apart that share descriptors");
     uint32_t parent = engine.space_number, number = session_new_space();
     uint64_t parent_event = engine.ring->events + 1;
-    uint32_t hash = engine.ring->call.hash;
+    uint32_t hash = engine.ring->call.hash, arrived = hostfd_table.arrived;
     /* a signal of the child's must not find it half born, nor one of ours find two of us */
     uint64_t all = ~0ull, mask;
     raw4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, 8);
     int64_t pid = kernel_fork(f);
     if (pid == 0) {
+        hostfd_fork_child(share);
         vfork_child(&v);
         become_child(t, f, number, parent_event, parent);
+        if (share)
+            hostfd_arrived();
         disposition_mask(t->blocked);
         process_has_published();
         return 0;
     }
     raw4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+    hostfd_fork_parent(share, pid < 0);
+    if (share && pid > 0 && !v.waits)
+        hostfd_await_arrival(arrived);
     vfork_parent(&v, t, pid);
     if (pid < 0)
         return pid;

@@ -9,7 +9,7 @@
 sys_out_fn out_futex, out_getsockopt, out_file_handle, out_getxattrat, out_lsm_attr, out_lsm_list,
     out_sendmmsg, out_recvfrom, out_syslog, out_fcntl, out_keyctl, out_quotactl, out_msgctl, out_semctl,
     out_msgrcv, out_mempolicy, out_vm_writev, out_ioctl, out_sysfs;
-sys_out_fn ioctl_ifconf, ioctl_fiemap;
+sys_out_fn ioctl_ifconf, ioctl_fiemap, ioctl_hwtstamp, ioctl_dedupe;
 
 /* For event_may_cover. FAST. */
 bool effects_may_cover(uint64_t from, uint64_t to);

@@ -775,20 +775,43 @@ const struct ioctl_row *ioctl_find(uint32_t cmd)
     return NULL;
 }
 
+/*
+ * Families of which every command that reads fills one structure without pointers, of the size that the command encodes:
+ * some take any size (EVIOCGNAME), and some grow with the kernel (PIDFD_GET_INFO). Size of it, or 0.
+ */
+static uint32_t flat_size(uint32_t command)
+{
+    enum {
+        READ = 2,
+        EVDEV = 'E',
+        EVIOCGMASK = 0x92,
+        HIDRAW = 'H',
+        JOYSTICK = 'j',
+        WATCHDOG = 'W',
+        PIDFD = 0xff
+    };
+    uint32_t family = command >> 8 & 0xff, size = command >> 16 & 0x3fff;
+    if (!(command >> 30 & READ))
+        return 0;
+    bool flat = family == HIDRAW || family == JOYSTICK || family == WATCHDOG || family == PIDFD ||
+                (family == EVDEV && (command & 0xff) != EVIOCGMASK);
+    return flat ? size : 0;
+}
+
 bool slow_ioctl(const struct sys_call *c)
 {
-    return !ioctl_find((uint32_t)c->args[1]);
+    return !ioctl_find((uint32_t)c->args[1]) && !flat_size((uint32_t)c->args[1]);
 }
 
 void out_ioctl(struct task *t, const struct sys_call *c, uint32_t before)
 {
+    if (c->result == -ENOTTY || c->result == -EBADF)
+        return; /* other errors may come with an answer, as EBADR of FS_IOC_FIEMAP does */
     const struct ioctl_row *row = ioctl_find((uint32_t)c->args[1]);
-    if (!row)
-        return;
-    if (row->fn)
+    if (row && row->fn)
         row->fn(t, c, before);
     else if (c->args[2])
-        effect_add_writable(t, c->args[2], row->size);
+        effect_add_writable(t, c->args[2], row ? row->size : flat_size((uint32_t)c->args[1]));
 }
 
 /* struct ifconf { int len; char *buf }: len is replaced by the bytes used. */
@@ -803,6 +826,23 @@ void ioctl_ifconf(struct task *t, const struct sys_call *c, uint32_t before)
     effect_add_writable(t, c->args[2], 4);
     if (conf.length > 0)
         effect_add_writable(t, conf.buffer, (uint64_t)conf.length);
+}
+
+/* struct ifreq with a pointer at offset 16 to struct hwtstamp_config, three ints. */
+void ioctl_hwtstamp(struct task *t, const struct sys_call *c, uint32_t before)
+{
+    uint64_t config;
+    effect_add_writable(t, c->args[2], 40);
+    if (!guest_read(&config, c->args[2] + 16, sizeof config))
+        effect_add_writable(t, config, 12);
+}
+
+/* struct file_dedupe_range: 24 bytes, the count of destinations at offset 16, and 32 bytes for each. */
+void ioctl_dedupe(struct task *t, const struct sys_call *c, uint32_t before)
+{
+    uint16_t count;
+    if (!guest_read(&count, c->args[2] + 16, sizeof count))
+        effect_add_writable(t, c->args[2], 24 + 32 * (uint64_t)count);
 }
 
 /* struct fiemap: 32 bytes, then 56 for each extent; the number mapped is at offset 20. */

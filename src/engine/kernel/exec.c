@@ -176,6 +176,7 @@ static void describe_process(const struct space *s, const char *filename)
 
 static void reset_process(struct task *t)
 {
+    hostfd_unshare();
     files_exec();
     close_on_exec();
     delete_timers();

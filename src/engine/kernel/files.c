@@ -82,6 +82,8 @@ static int origin_flags[2];
 void files_begin(void)
 {
     memset(files_class, 0, sizeof files_class);
+    hostfd_describe(files_class, sizeof files_class);
+    hostfd_describe(files_id, sizeof files_id);
     files_class[1] = FILE_OUT;
     files_class[2] = FILE_ERR;
     for (int i = 0; i < 2; i++)
@@ -255,13 +257,25 @@ static int64_t close_parts(uint32_t first, uint32_t last, uint32_t flags)
 
 int64_t rec_close_range(struct task *t, struct sys_call *c)
 {
-    enum { CLOEXEC = 4, KNOWN = 6 };
+    enum { UNSHARE = 2, CLOEXEC = 4, KNOWN = 6 };
     uint32_t first = (uint32_t)c->args[0], last = (uint32_t)c->args[1], flags = (uint32_t)c->args[2];
     if (first > last || (flags & ~(uint32_t)KNOWN))
         return c->result = -EINVAL;
-    c->result = close_parts(first, last, flags);
+    if (flags & UNSHARE)
+        hostfd_unshare();
+    c->result = close_parts(first, last, flags & ~(uint32_t)UNSHARE);
     for (uint64_t fd = first; !c->result && !(flags & CLOEXEC) && fd <= last && fd < FILE_TRACKED; fd++)
         files_same((int)fd, -1);
+    return c->result;
+}
+
+int64_t rec_unshare(struct task *t, struct sys_call *c)
+{
+    int error = hostfd_unshare_begin();
+    if (error)
+        return c->result = error;
+    sys_generic(t, c, &sys_table[c->nr]);
+    hostfd_unshare_end(!c->result);
     return c->result;
 }
 

@@ -15,6 +15,10 @@ enum { FILE_TRACKED = 4096 };
 enum { FILE_OUT = 1, FILE_ERR = 2 };
 
 extern uint8_t files_class[FILE_TRACKED];
+/* What file a descriptor leads to, asked for once: neither can change while it is open. */
+extern struct file_id {
+    uint64_t dev, ino;
+} files_id[FILE_TRACKED];
 
 /* FILE_OUT, FILE_ERR or 0. FAST. */
 unsigned files_output(int fd);
@@ -61,9 +65,10 @@ bool slow_dup2(const struct sys_call *c);
 /* poll, ppoll: a hidden descriptor is asked about. FAST. */
 bool slow_poll(const struct sys_call *c);
 bool slow_select(const struct sys_call *c);
+/* unshare of a table of descriptors that is shared. FAST. */
+bool slow_unshare(const struct sys_call *c);
 
-sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_poll, rec_ppoll, rec_select, rec_pselect6,
+sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_unshare, rec_poll, rec_ppoll, rec_select, rec_pselect6,
     rec_pidfd_getfd;
-
 
 #endif

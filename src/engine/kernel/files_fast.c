@@ -5,6 +5,7 @@
 #include <linux/falloc.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -20,7 +21,7 @@
  */
 enum { CLASS_OUTPUT = FILE_OUT | FILE_ERR, CLASS_PLAIN = 4, CLASS_FILE = 8 };
 
-uint8_t files_class[FILE_TRACKED];
+_Alignas(4096) uint8_t files_class[FILE_TRACKED];
 
 unsigned files_output(int fd)
 {
@@ -85,9 +86,7 @@ bool slow_select(const struct sys_call *c)
 /* ---- files that are written and mapped ---- */
 
 /* What file a descriptor leads to, asked for once: neither can change while it is open. */
-static struct file_id {
-    uint64_t dev, ino;
-} files_id[FILE_TRACKED];
+_Alignas(4096) struct file_id files_id[FILE_TRACKED];
 
 /* False when fd is no file that can be mapped. */
 static bool identify(int fd, struct file_id *id)
@@ -103,8 +102,8 @@ static bool identify(int fd, struct file_id *id)
     bool file = S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
     *id = (struct file_id){st.st_dev, st.st_ino};
     if (tracked) {
+        files_id[fd] = *id; /* first: another process may share the table */
         files_class[fd] |= file ? CLASS_FILE : CLASS_PLAIN;
-        files_id[fd] = *id;
     }
     return file;
 }
@@ -301,6 +300,13 @@ void after_open(struct task *t, struct sys_call *c)
         maybe_resized(t, c, &st);
 }
 
+/* ---- tables of one's own ---- */
+
+bool slow_unshare(const struct sys_call *c)
+{
+    return hostfd_shared() && (c->args[0] & 0x400 /* CLONE_FILES */);
+}
+
 /* ---- limits ---- */
 
 bool slow_getrlimit(const struct sys_call *c)
@@ -422,7 +428,7 @@ static bool suspicious_relative(const char *path, int length)
         if (!names[i][n] && !path[last + n])
             return true;
     }
-    return hostfd_is(number_of(path + last, (uint64_t)(length - last + 1)));
+    return hostfd_is(number_of(path + last, (uint64_t)length - (uint64_t)last + 1));
 }
 
 /* The first PATH_PEEK bytes of a string, or all of it. Returns its length in `path`, or -1 when it cannot be

@@ -5,6 +5,7 @@
 #include "engine/event/event.h"
 #include "engine/event/session.h"
 #include "engine/guest/access.h"
+#include "engine/host/hostfd.h"
 #include "engine/host/raw.h"
 #include "engine/kernel/vfork.h"
 #include "engine/translate/cache.h"
@@ -35,6 +36,7 @@ static _Noreturn void do_exit(struct task *t, struct sys_call *c)
         cache_stats.blocks, cache_stats.insns, cache_stats.links, cache_stats.exits, cache_stats.misses);
     event_end(END_EXIT, status, NULL);
     vfork_leave();
+    hostfd_leave();
     for (;;)
         raw1(SYS_exit_group, c->args[0]);
 }

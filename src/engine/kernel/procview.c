@@ -9,12 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "engine/kernel/procview.h"
 #include "engine/guest/layout.h"
+#include "engine/event/session.h"
 #include "engine/host/hostfd.h"
 #include "engine/host/raw.h"
 #include "engine/kernel/files.h"
@@ -187,51 +189,61 @@ static void print_vma(FILE *f, const struct space *s, const struct vma *v)
     fputc('\n', f);
 }
 
-int procview_write_maps(int fd)
+static void print_maps(FILE *f)
 {
-    char *text;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return -ENOMEM;
     for (uint32_t i = 0; i < guest_space.count; i++)
         print_vma(f, &guest_space, &guest_space.vmas[i]);
-    if (fclose(f))
-        return -ENOMEM;
-    ssize_t n = write(fd, text, size);
-    free(text);
-    return n == (ssize_t)size ? 0 : -ENOSPC;
 }
 
-/* Guest memory [low, high) into fd; what cannot be read ends it. */
-static void write_range(int fd, uint64_t low, uint64_t high)
+/* Guest memory [low, high); what cannot be read ends it. */
+static void print_range(FILE *f, uint64_t low, uint64_t high)
 {
     char page[PAGE_SIZE];
     for (uint64_t at = low; at < high;) {
         uint64_t n = PAGE_DOWN(at) + PAGE_SIZE - at;
         if (n > high - at)
             n = high - at;
-        if (guest_read(page, at, n) || write(fd, page, n) != (ssize_t)n)
+        if (guest_read(page, at, n) || fwrite(page, 1, n, f) != n)
             return;
         at += n;
     }
 }
 
-static int write_view(int fd, enum view view)
+static void print_view(FILE *f, enum view view)
 {
     const struct space *s = &guest_space;
     switch (view) {
     case VIEW_MAPS:
-        return procview_write_maps(fd);
+        print_maps(f);
+        return;
     case VIEW_CMDLINE:
-        write_range(fd, s->arg_start, s->arg_end);
-        return 0;
+        print_range(f, s->arg_start, s->arg_end);
+        return;
     case VIEW_ENVIRON:
-        write_range(fd, s->env_start, s->env_end);
-        return 0;
+        print_range(f, s->env_start, s->env_end);
+        return;
     default:
-        return write(fd, s->auxv, s->auxv_size) == (ssize_t)s->auxv_size ? 0 : -ENOSPC;
+        fwrite(s->auxv, 1, s->auxv_size, f);
     }
+}
+
+/* A file in memory that holds the view's text: its descriptor or -errno. */
+static int view_file(enum view view)
+{
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return -ENOMEM;
+    print_view(f, view);
+    if (fclose(f))
+        return -ENOMEM;
+    struct rlimit limit;
+    hostfd_limit_raise(&limit); /* the guest's own descriptors may be used up */
+    int fd = session_make_memory(text, (uint32_t)size);
+    hostfd_limit_restore(&limit);
+    free(text);
+    return fd;
 }
 
 static bool has_text(enum view view)
@@ -243,12 +255,16 @@ static bool has_text(enum view view)
 static int replace_by_view(int fd, enum view view, int flags)
 {
     char name[40];
-    int memory = memfd_create("proc", MFD_CLOEXEC);
-    if (memory < 0)
-        return -errno;
-    int error = write_view(memory, view);
+    int error, memory = view_file(view);
+    if (memory < 0) {
+        raw1(SYS_close, fd);
+        return memory;
+    }
     snprintf(name, sizeof name, "/proc/self/fd/%d", memory);
-    int reading = error ? error : (int)raw3(SYS_open, name, O_RDONLY | O_CLOEXEC, 0);
+    struct rlimit limit;
+    hostfd_limit_raise(&limit);
+    int reading = (int)raw3(SYS_open, name, O_RDONLY | O_CLOEXEC, 0);
+    hostfd_limit_restore(&limit);
     if (reading >= 0)
         error = (int)raw3(SYS_dup3, reading, fd, flags & O_CLOEXEC);
     else

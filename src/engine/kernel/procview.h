@@ -29,7 +29,4 @@ sys_record_fn rec_open, rec_truncate, rec_creat, rec_path, rec_link, rec_readlin
  * path. */
 const char *procview_exe_path(int dirfd, const char *path);
 
-/* Writes the guest's /proc/self/maps to fd. Returns 0 or -errno. */
-int procview_write_maps(int fd);
-
 #endif

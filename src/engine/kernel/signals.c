@@ -15,6 +15,7 @@
 #include "engine/event/event.h"
 #include "engine/guest/access.h"
 #include "engine/host/disposition.h"
+#include "engine/host/hostfd.h"
 #include "engine/host/raw.h"
 #include "engine/kernel/frame.h"
 #include "engine/kernel/vfork.h"
@@ -437,6 +438,7 @@ void signals_die(int signo)
 {
     event_end(END_SIGNAL, signo, NULL);
     vfork_leave();
+    hostfd_leave();
     const struct rlimit none = {0, 0};
     raw4(SYS_prlimit64, 0, RLIMIT_CORE, &none, 0);
     struct signal_action a = {0};

@@ -1,5 +1,5 @@
 /*
- * replica.h: what stands in replay for the objects of the recording (load/objects.h).
+ * replica.h: what stands in replay for the objects of the recording (memory/objects.h).
  *
  * Most mapped files never change while they are mapped, and replay maps their captured content privately. An
  * object that does change (it is mapped for shared writing, written by a call, resized, or shared memory) has

@@ -36,7 +36,7 @@ struct vma { /* sorted by start, never overlapping, page aligned */
     bool shared;
     bool growsdown;              /* MAP_GROWSDOWN: the stack and its like (space_grow) */
     uint8_t flags;               /* enum vma_flag */
-    uint16_t object;             /* what it shows, see load/objects.h; 0: memory of its own */
+    uint16_t object;             /* what it shows, see memory/objects.h; 0: memory of its own */
     uint64_t offset;             /* in file */
     const struct file_ref *file; /* NULL: anonymous */
 };

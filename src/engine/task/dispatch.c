@@ -66,6 +66,13 @@ static bool perform_vsyscall(struct task *t, uint64_t pc)
     return true;
 }
 
+/* The page is there, and only may not be executed: the processor tells the difference in its error code. */
+static bool page_there(const struct vma *v, uint64_t addr)
+{
+    uint8_t resident = 0;
+    return v->prot && !raw3(SYS_mincore, PAGE_DOWN(addr), PAGE_SIZE, &resident) && (resident & 1);
+}
+
 /* The guest jumped to memory that it may not execute, or that is a mapping beyond the end of its file. */
 static void raise_fetch_fault(struct task *t, uint64_t pc)
 {
@@ -84,7 +91,7 @@ static void raise_fetch_fault(struct task *t, uint64_t pc)
     info.si_addr = (void *)addr;
     memcpy(t->fault.siginfo, &info, sizeof t->fault.siginfo);
     t->fault.trap = 14;
-    t->fault.error = (v && !beyond) || addr >> 63 ? 0x15 : 0x14;
+    t->fault.error = (v && !beyond && page_there(v, addr)) || addr >> 63 ? 0x15 : 0x14;
     t->fault.cr2 = addr;
     if ((uint64_t)((int64_t)(pc << 16) >> 16) != pc) { /* not canonical: a general protection fault */
         info.si_code = SI_KERNEL;

@@ -5,13 +5,17 @@
  * code that is the guest's. So the first thing is to switch to the host's and the last to switch back.
  *
  * Where the interrupted pc is decides:
+ *
  *   code cache                  fault: guest state is rebuilt and the handler returns to stub_fault;
  *                               other signal: queued, and the tick budget is spent, so that the guest leaves
- * the cache at the next counted entry reenter_begin..entry_end    on the way into the cache: as in the cache
+ *                               the cache at the next counted entry
+ *   reenter_begin..entry_end    on the way into the cache: as in the cache
  *   stub_miss..miss_end         between two pieces of the cache: as in the cache
  *   task_syscall_check..insn    the call has not happened (or is to be restarted): goes on at
- * task_syscall_restart safe_copy_insn              fault on guest memory: goes on at safe_copy_fault
+ *                               task_syscall_restart
+ *   safe_copy_insn              fault on guest memory: goes on at safe_copy_fault
  *   elsewhere                   fault: ours, reported and fatal; other signal: queued
+ *
  * One signal is queued at a time: everything else stays blocked in the kernel until it was delivered.
  */
 #include "engine/task/hostsig.h"

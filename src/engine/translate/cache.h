@@ -5,16 +5,19 @@
  *
  *   shared  one for all processes of a recording (or of a replay): code of ELF files at their slots or at the
  *           address they are linked to, which is the same in every process; what one process translates, the
- * others find. It only grows. own     this process's: everything else, and everything when the process must
- * not share (cache_unshare).
+ *           others find. It only grows.
+ *   own     this process's: everything else, and everything when the process must not share (cache_unshare).
  *
  *   code range: [ hot code: bodies and entries, growing up -> ... <- exit stubs, growing down ]
  *
  * A block is the translation of a guest basic block. It can be entered in three ways, each made when first
- * wanted: plain     falls into the body; for transfers that are strictly forward counted   counts a tick,
- * then plain; for transfers that are not indirect  checks that task->target is this block's pc, restores rcx,
- * then counted; for the indirect table A link is one patchable branch of a block to another: it points to its
- * exit stub until the target exists.
+ * wanted:
+ *
+ *   plain     falls into the body; for transfers that are strictly forward
+ *   counted   counts a tick, then plain; for transfers that are not
+ *   indirect  checks that task->target is this block's pc, restores rcx, then counted; for the indirect table
+ *
+ * A link is one patchable branch of a block to another: it points to its exit stub until the target exists.
  *
  * The indirect table (INDIRECT_TABLE, indexed by the low 16 bits of the guest pc; each process's own) holds
  * the indirect entry of some block with that index, or the miss routine; the entry itself verifies, so a
