@@ -186,6 +186,62 @@ static void instructions(void)
     sigaction(SIGSEGV, &before, NULL);
 }
 
+/* ---- nothing both writable and executable ---- */
+
+static int map(int prot)
+{
+    void *p = mmap(NULL, 4096, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return errno;
+    munmap(p, 4096);
+    return 0;
+}
+
+static void exec_gain(void)
+{
+    enum { SET_MDWE = 65, GET_MDWE = 66, REFUSE = 1, NO_INHERIT = 2 };
+    const int rw = PROT_READ | PROT_WRITE, rx = PROT_READ | PROT_EXEC;
+    int status;
+    if (p(GET_MDWE, 0, 0, 0, 0) < 0)
+        return; /* before Linux 6.3 */
+    uint8_t *data = mmap(NULL, 8192, rw, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *text = mmap(NULL, 4096, rw | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    text[0] = 0xc3;
+    for (int bits = REFUSE | NO_INHERIT; bits; bits = bits == REFUSE ? 0 : REFUSE) {
+        pid_t child = fork();
+        if (!child) {
+            is(p(SET_MDWE, NO_INHERIT, 0, 0, 0), -EINVAL, "not to inherit nothing");
+            is(p(SET_MDWE, 4, 0, 0, 0), -EINVAL, "an unknown bit");
+            long r = p(SET_MDWE, bits, 0, 0, 0);
+            if (r < 0 && bits != REFUSE)
+                _exit(0); /* before Linux 6.6 */
+            is(r, 0, "PR_SET_MDWE");
+            is(p(GET_MDWE, 0, 0, 0, 0), bits, "PR_GET_MDWE");
+            is(p(SET_MDWE, 0, 0, 0, 0), -EPERM, "is for ever");
+            is(p(SET_MDWE, bits, 0, 0, 0), 0, "but may be said again");
+            is(map(rw | PROT_EXEC), EACCES, "no new mapping for both");
+            is(map(rx), 0, "one to execute");
+            is(mprotect(data, 8192, rx), -1, "data does not become code");
+            is(errno, EACCES, "EACCES");
+            is(mprotect(text, 4096, rx), 0, "code stays code");
+            ((void (*)(void))text)();
+            is(mprotect(text, 4096, rw), 0, "and becomes data");
+            is(mprotect(text, 4096, rx), -1, "for good");
+            if (!fork())
+                _exit(map(rw | PROT_EXEC) == (bits == REFUSE ? EACCES : 0));
+            wait(&status);
+            is(WEXITSTATUS(status), 1, "a child inherits it or not");
+            if (!fork())
+                execl("/proc/self/exe", "prctl", "exec", NULL);
+            wait(&status);
+            is(status, 0, "an executed program runs");
+            _exit(guest_failures);
+        }
+        waitpid(child, &status, 0);
+        is(status, 0, "all of it");
+    }
+}
+
 static void segments(void)
 {
     uint64_t fs = 0, gs = 1;
@@ -210,6 +266,7 @@ int main(int argc, char **argv)
     absent();
     auxv();
     instructions();
+    exec_gain();
     segments();
     return finish();
 }

@@ -18,7 +18,5 @@ int main(void)
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     ok(lacking(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)&program, 0), "PR_SET_SECCOMP");
     ok(lacking(PR_SET_MM, PR_SET_MM_MAP_SIZE, (long)&size, 0), "PR_SET_MM");
-    ok(lacking(65, 1, 0, 0), "PR_SET_MDWE");
-    ok(lacking(66, 0, 0, 0), "PR_GET_MDWE");
     return finish();
 }

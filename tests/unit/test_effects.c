@@ -7,7 +7,7 @@
  * here; one or two such bytes in a row are chance, as in a time). Failing calls and buffers that end at an
  * unmapped page are tested in the same way.
  */
-// LINK: src/engine/kernel/table.c src/engine/kernel/prctl.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
+// LINK: src/engine/kernel/table.c src/engine/kernel/prctl.c src/engine/kernel/mdwe.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
 // LINK: src/engine/kernel/generic.c src/engine/host/hostfd.c src/engine/host/hostfd_fast.c src/engine/kernel/pagediff.c
 // LINK: src/engine/kernel/procview.c src/engine/kernel/running.c src/engine/kernel/unknown.c src/engine/kernel/limits.c
 // LINK: src/engine/kernel/process_fast.c src/engine/kernel/effects_fast.c src/engine/kernel/files_fast.c src/engine/memory/objects.c

@@ -9,10 +9,9 @@
 
 void task_requeue(const struct task *t, const uint8_t siginfo[128])
 {
-    int signo, code;
-    copy_bytes(&signo, siginfo, 4);
-    copy_bytes(&code, siginfo + 8, 4);
-    if (code == SI_TKILL)
+    const int32_t *words = (const int32_t *)siginfo; /* signo, errno, code */
+    const int signo = words[0];
+    if (words[2] == SI_TKILL)
         raw4(SYS_rt_tgsigqueueinfo, raw0(SYS_getpid), t->tid, signo, siginfo);
     else
         raw3(SYS_rt_sigqueueinfo, raw0(SYS_getpid), signo, siginfo);

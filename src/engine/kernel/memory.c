@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "engine/host/raw.h"
+#include "engine/kernel/mdwe.h"
 #include "engine/memory/change.h"
 #include "engine/memory/capture.h"
 #include "engine/memory/objects.h"
@@ -118,7 +119,9 @@ static int64_t check_exec(struct request *r, bool *noexec)
     *noexec = r->fd >= 0 && !fstatvfs(r->fd, &fs) && (fs.f_flag & ST_NOEXEC);
     if (!*noexec && implies_exec(r->prot))
         r->prot |= PROT_EXEC;
-    return *noexec && (r->prot & PROT_EXEC) ? -EPERM : 0;
+    if (*noexec && (r->prot & PROT_EXEC))
+        return -EPERM;
+    return mdwe_denies(r->prot, r->prot) ? -EACCES : 0;
 }
 
 static uint64_t huge_size(int flags)
@@ -322,6 +325,8 @@ static int64_t protect_each(struct space *s, uint64_t start, uint64_t end, uint3
         if ((prot & PROT_EXEC) && (v->flags & VMA_NOEXEC))
             return -EACCES;
         uint32_t exec = implies_exec(prot) && !(v->flags & VMA_NOEXEC) ? PROT_EXEC : 0;
+        if (mdwe_denies(v->prot, prot | exec))
+            return -EACCES;
         int error = change_protect(s, start, stop - start, prot | exec);
         if (error)
             return error;
@@ -330,10 +335,11 @@ static int64_t protect_each(struct space *s, uint64_t start, uint64_t end, uint3
     return 0;
 }
 
-static bool any_noexec(const struct space *s, uint64_t start, uint64_t end)
+/* Some of the range may not be executable. */
+static bool any_noexec(const struct space *s, uint64_t start, uint64_t end, uint32_t prot)
 {
     for (struct vma *v = space_at_or_above(s, start); v && v->start < end; v = space_at_or_above(s, v->end))
-        if (v->flags & VMA_NOEXEC)
+        if ((v->flags & VMA_NOEXEC) || mdwe_denies(v->prot, prot))
             return true;
     return false;
 }
@@ -368,7 +374,7 @@ static int64_t protect(const struct sys_call *c, int pkey)
     if (stop == start)
         return -ENOMEM;
     int64_t error = -EACCES;
-    if (!implies_exec((uint32_t)prot) && (!(prot & PROT_EXEC) || !any_noexec(s, start, stop)))
+    if (!implies_exec((uint32_t)prot) && (!(prot & PROT_EXEC) || !any_noexec(s, start, stop, (uint32_t)prot)))
         error = change_protect(s, start, stop - start, (uint32_t)prot);
     if (error == -EACCES)
         error = protect_each(s, start, stop, (uint32_t)prot);

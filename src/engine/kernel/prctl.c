@@ -11,6 +11,7 @@
 #include "engine/event/event.h"
 #include "engine/guest/access.h"
 #include "engine/host/raw.h"
+#include "engine/kernel/mdwe.h"
 #include "engine/kernel/table.h"
 #include "engine/memory/space.h"
 
@@ -104,6 +105,16 @@ static int64_t set_user_dispatch(struct task *t, struct sys_call *c)
     return 0;
 }
 
+static int64_t set_mdwe(struct task *t, struct sys_call *c)
+{
+    return mdwe_set(c->args + 1);
+}
+
+static int64_t get_mdwe(struct task *t, struct sys_call *c)
+{
+    return mdwe_get(c->args + 1);
+}
+
 /* ---- the table ---- */
 
 enum how {
@@ -185,8 +196,8 @@ static const struct option options[] = {
     PASS(PR_GET_IO_FLUSHER),
     OWN(PR_SET_SYSCALL_USER_DISPATCH, set_user_dispatch),
     OUT(PR_SCHED_CORE, 4, 8),
-    REFUSE(NEW_PR_SET_MDWE, "PR_SET_MDWE"), /* would forbid the engine to translate */
-    REFUSE(NEW_PR_GET_MDWE, "PR_GET_MDWE"),
+    OWN(NEW_PR_SET_MDWE, set_mdwe),
+    OWN(NEW_PR_GET_MDWE, get_mdwe),
     PASS(NEW_PR_SET_MEMORY_MERGE),
     PASS(NEW_PR_GET_MEMORY_MERGE),
     PASS(NEW_PR_TIMER_CREATE_RESTORE_IDS),
@@ -308,9 +319,11 @@ void prctl_exec(struct task *t)
 {
     t->user_dispatch = false;
     settings.undumpable = settings.no_cpuid = false;
+    mdwe_inherit();
 }
 
 void prctl_forked(struct task *t)
 {
     t->user_dispatch = false;
+    mdwe_inherit();
 }
