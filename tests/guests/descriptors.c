@@ -1,6 +1,6 @@
 /* Descriptors: the host's must be invisible and survive whatever the guest does to all numbers. */
 // VARIANTS: o2 static
-// RUNS: close range dup limit numbers closed
+// RUNS: close range dup limit numbers closed many
 #include "guest.h"
 #include <dirent.h>
 #include <sys/ioctl.h>
@@ -151,13 +151,45 @@ static void closed(void)
     ok(a == 0 && b == 1 && c == 2, "0, 1 and 2 can be taken again");
 }
 
+/* Thousands of descriptors, each with the number that is its turn. */
+static void many(void)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max < 9000 ? limit.rlim_max : 9000;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    int top = (int)limit.rlim_cur - 50, wrong = 0, p[2];
+    for (int fd = 3; fd < top; fd++)
+        if (fd % 5 == 0 && fd + 1 < top) {
+            wrong += pipe(p) || p[0] != fd || p[1] != fd + 1;
+            fd++;
+        } else {
+            wrong += (fd % 3 ? open("/dev/null", O_RDONLY) : fd % 2 ? dup(0) : fcntl(0, F_DUPFD, 3)) != fd;
+        }
+    is(wrong, 0, "every number in its turn");
+    wrong = 0;
+    for (int fd = top / 3; fd < top; fd += 7) {
+        close(fd);
+        wrong += fcntl(0, F_DUPFD_CLOEXEC, fd) != fd;
+    }
+    is(wrong, 0, "and again from a number on");
+    syscall(SYS_close_range, 3, ~0u, 0);
+    wrong = 0;
+    for (int fd = 100; fd < top; fd += 97) {
+        wrong += fcntl(0, F_DUPFD, fd) != fd;
+        close(fd);
+    }
+    is(wrong, 0, "at places that nobody uses");
+    go_on("with all of them closed");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*f)(void);
-    } all[] = {{"close", closing}, {"range", range},     {"dup", duplicates},
-               {"limit", limits},  {"numbers", numbers}, {"closed", closed}};
+    } all[] = {{"close", closing},   {"range", range},   {"dup", duplicates}, {"limit", limits},
+               {"numbers", numbers}, {"closed", closed}, {"many", many}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc > 1 && !strcmp(argv[1], all[i].name))
             all[i].f();

@@ -98,12 +98,21 @@ static void update_lowest(void)
 /* The lowest number for one of ours under the limit the guest has. */
 static int wanted_base(const struct rlimit *r)
 {
-    rlim_t base = r->rlim_cur;
-    if (base > HIGHEST)
-        base = HIGHEST - RESERVE;
-    if (base + RESERVE > r->rlim_max)
-        base = r->rlim_max > RESERVE ? r->rlim_max - RESERVE : r->rlim_max / 2;
-    return (int)base;
+    rlim_t base = r->rlim_cur > HIGHEST ? HIGHEST - RESERVE : r->rlim_cur;
+    return (int)(base > hostfd_table.floor ? base : hostfd_table.floor);
+}
+
+/* Raises the limit so that numbers from base on can be had, the hard limit too where that is allowed. Returns the base. */
+static int raise_limit(const struct rlimit *old, int base)
+{
+    rlim_t wanted = (rlim_t)base + 2 * RESERVE;
+    struct rlimit raised = {wanted, wanted > old->rlim_max ? wanted : old->rlim_max};
+    if (wanted <= old->rlim_cur || !raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, &raised, 0))
+        return base;
+    raised.rlim_cur = raised.rlim_max = old->rlim_max;
+    raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, &raised, 0);
+    int highest = (int)(old->rlim_max > RESERVE ? old->rlim_max - RESERVE : old->rlim_max / 2);
+    return base < highest ? base : highest;
 }
 
 /* Duplicates fd to a free number not below base and not `avoid`, with the limit raised for the moment. */
@@ -113,13 +122,7 @@ static int duplicate_high(int fd, int avoid)
     int result = -EMFILE;
     if (raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &old))
         return -EMFILE;
-    int base = wanted_base(&old);
-    struct rlimit raised = {.rlim_cur = (rlim_t)base + 2 * RESERVE, .rlim_max = old.rlim_max};
-    if (raised.rlim_cur > old.rlim_max)
-        raised.rlim_cur = old.rlim_max;
-    bool raise = raised.rlim_cur > old.rlim_cur;
-    if (raise)
-        raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, &raised, 0);
+    int base = raise_limit(&old, wanted_base(&old));
     for (int from = base; from >= 0 && result<0; from = from> RESERVE ? from - RESERVE : -1) {
         result = (int)raw3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
         if (result == avoid && avoid >= 0) {
@@ -128,8 +131,7 @@ static int duplicate_high(int fd, int avoid)
             result = next;
         }
     }
-    if (raise)
-        raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, &old, 0);
+    raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, &old, 0);
     return result;
 }
 
@@ -211,6 +213,22 @@ void hostfd_make_way(int fd)
     int handle = find(fd);
     if (handle >= 0)
         move(handle);
+    unlock();
+}
+
+void hostfd_make_room(int64_t fd)
+{
+    enum { FLOOR_MAX = 1 << 20 };
+    uint64_t before = hostfd_table.lowest;
+    if (!hostfd_near(fd) || hostfd_is(fd) || raw2(SYS_fcntl, fd, F_GETFD) == -EBADF)
+        return;
+    lock();
+    hostfd_table.floor = fd < FLOOR_MAX / 2 ? 2 * (uint32_t)fd : FLOOR_MAX;
+    for (int i = 0; i < HOSTFD_MAX; i++)
+        if (hostfd_table.fd[i] >= 0 && hostfd_table.fd[i] < fd + RESERVE)
+            move(i);
+    if (hostfd_table.lowest <= before)
+        hostfd_table.stuck = hostfd_table.lowest;
     unlock();
 }
 

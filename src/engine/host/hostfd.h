@@ -26,6 +26,8 @@ struct hostfd_table {
     int32_t
         users[HOSTFD_MAX]; /* processes with this handle; 0 with an open fd: its owner took another table */
     uint64_t lowest;       /* no hidden descriptor is below; ~0 when there is none */
+    uint64_t stuck;        /* the value of `lowest` from which they could not move up */
+    uint32_t floor;        /* ours lie there or higher, as far as the hard limit lets them */
     uint32_t lock;
     uint32_t arrived; /* processes that came to share the table and are ready */
 };
@@ -80,6 +82,19 @@ void hostfd_unshare_end(bool done);
 void hostfd_unshare(void);
 /* The process ends: its hidden descriptors go, though the table may stay. */
 void hostfd_leave(void);
+
+/* fd, if it is one, is the guest's and near the first of ours or above it. FAST. */
+static inline bool hostfd_near(int64_t fd)
+{
+    enum { NEAR = 16 };
+    return (uint64_t)fd - (hostfd_table.lowest - NEAR) < NEAR + HOSTFD_MAX &&
+           hostfd_table.lowest != hostfd_table.stuck;
+}
+/*
+ * A call has returned a number that may be a descriptor near ours: the guest has opened very many. They go up, so that it
+ * gets all numbers in their order.
+ */
+void hostfd_make_room(int64_t fd);
 
 /* Copies the hidden numbers, ascending, into list (HOSTFD_MAX of them at most). Returns how many. */
 int hostfd_list(int *list);

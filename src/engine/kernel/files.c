@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -219,6 +220,21 @@ void files_exec(void)
 static int64_t duplicate_over(struct task *t, struct sys_call *c)
 {
     hostfd_make_way((int)c->args[1]);
+    return sys_generic(t, c, &sys_table[c->nr]);
+}
+
+/* The first number from the one asked for that the program does not use must not be one of ours. */
+int64_t rec_fcntl(struct task *t, struct sys_call *c)
+{
+    struct rlimit limit;
+    raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &limit);
+    for (uint64_t fd = (uint32_t)c->args[2]; fd < limit.rlim_cur; fd++)
+        if (hostfd_is((int64_t)fd)) {
+            hostfd_make_way((int)fd);
+            break;
+        } else if (raw2(SYS_fcntl, fd, F_GETFD) < 0) {
+            break;
+        }
     return sys_generic(t, c, &sys_table[c->nr]);
 }
 

@@ -62,13 +62,15 @@ void after_getdents64(struct task *t, struct sys_call *c);
 
 /* dup2, dup3: a number that is ours must be freed first. FAST. */
 bool slow_dup2(const struct sys_call *c);
+/* F_DUPFD from a number near ours. FAST. */
+bool slow_fcntl(const struct sys_call *c);
 /* poll, ppoll: a hidden descriptor is asked about. FAST. */
 bool slow_poll(const struct sys_call *c);
 bool slow_select(const struct sys_call *c);
 /* unshare of a table of descriptors that is shared. FAST. */
 bool slow_unshare(const struct sys_call *c);
 
-sys_record_fn rec_dup2, rec_dup3, rec_close_range, rec_unshare, rec_poll, rec_ppoll, rec_select, rec_pselect6,
-    rec_pidfd_getfd;
+sys_record_fn rec_fcntl, rec_dup2, rec_dup3, rec_close_range, rec_unshare, rec_poll, rec_ppoll, rec_select,
+    rec_pselect6, rec_pidfd_getfd;
 
 #endif

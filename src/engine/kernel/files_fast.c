@@ -65,6 +65,12 @@ bool slow_dup2(const struct sys_call *c)
     return hostfd_is((int32_t)c->args[1]);
 }
 
+bool slow_fcntl(const struct sys_call *c)
+{
+    bool duplicates = (int)c->args[1] == F_DUPFD || (int)c->args[1] == F_DUPFD_CLOEXEC;
+    return duplicates && c->args[2] + FILE_TRACKED > hostfd_table.lowest;
+}
+
 bool slow_poll(const struct sys_call *c)
 {
     uint32_t count = (uint32_t)c->args[1];

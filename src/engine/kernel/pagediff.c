@@ -6,8 +6,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "engine/host/hostfd.h"
 #include "engine/host/raw.h"
 #include "engine/kernel/pagediff.h"
 
@@ -70,7 +72,10 @@ static int scan(int pagemap, const struct vma *v, struct run *r)
 int pagediff_changed(const struct space *s, void (*emit)(void *ctx, uint64_t addr, uint64_t len), void *ctx)
 {
     struct run r = {.emit = emit, .ctx = ctx};
+    struct rlimit limit;
+    hostfd_limit_raise(&limit); /* the guest's descriptors may be used up */
     int pagemap = (int)raw3(SYS_open, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    hostfd_limit_restore(&limit);
     if (pagemap < 0)
         return pagemap;
     int error = 0;

@@ -5,8 +5,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/cpu/registers.h"
 #include "engine/event/event.h"
 #include "engine/guest/layout.h"
+#include "engine/host/hostfd.h"
 #include "engine/kernel/files.h"
 #include "engine/kernel/prctl.h"
 #include "engine/kernel/process.h"
@@ -162,6 +164,7 @@ static void record_exit(struct task *t)
     if (!t->called)
         record_syscall(t);
     t->called = false;
+    hostfd_make_room((int64_t)t->regs.gpr[GPR_RAX]);
     forget_stale_code();
     if (t->pending && !(t->returned_from_handler && signals_queued_by_timer(t)))
         signals_deliver_queued(t, EVF_EXIT);

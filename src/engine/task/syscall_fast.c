@@ -7,6 +7,7 @@
  */
 #include "engine/cpu/registers.h"
 #include "engine/event/event.h"
+#include "engine/host/hostfd.h"
 #include "engine/kernel/files.h"
 #include "engine/kernel/table.h"
 #include "engine/memory/space.h"
@@ -87,7 +88,7 @@ bool exit_syscall_fast(struct task *t)
     event_output_end(turn);
     syscall_to_regs(t, c.result);
     struct block *b = t->pending ? NULL : cache_find(t->regs.rip);
-    t->called = !b || files_stale.end;
+    t->called = !b || files_stale.end || hostfd_near(c.result);
     if (t->called)
         return false;
     t->resume = (uint64_t)(uintptr_t)b->entries[ENTRY_PLAIN];
