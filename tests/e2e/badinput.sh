@@ -29,6 +29,11 @@ wrong "record without a program" 2 program "$CLIO" record
 wrong "option without argument" 2 "-o" "$CLIO" record -o
 wrong "unknown cpu level" 2 "v9" "$CLIO" record --cpu=v9 -- /bin/true
 wrong "unknown log topic" 2 nonsense "$CLIO" record --log nonsense -- /bin/true
+wrong "--wait takes nothing" 2 "--wait" "$CLIO" record --wait=5 -- /bin/true
+wrong "record --wait without a program" 2 program "$CLIO" record --wait
+wrong "stop: an option" 2 "--now" "$CLIO" stop --now
+wrong "stop: two traces" 2 other "$CLIO" stop good other
+wrong "stop: not being recorded" 1 good "$CLIO" stop good
 wrong "query without a question" 2 "" "$CLIO" query good
 
 # ---- programs
@@ -53,7 +58,7 @@ wrong "-o below a file" 3 plain "$CLIO" record -o plain/x -- /bin/true
 wrong "-o in /proc" 3 /proc "$CLIO" record -o /proc/x -- /bin/true
 
 # ---- what to read
-for c in "replay -a" dump ps info "info --json" verify "chronicle -o x.db" "dump --json"; do
+for c in "replay -a" dump ps info "info --json" verify "chronicle -o x.db" "dump --json" stop; do
     wrong "$c: missing" 3 missing "$CLIO" $c missing
     mkdir -p empty
     wrong "$c: empty directory" 3 empty "$CLIO" $c empty
@@ -93,7 +98,7 @@ fi
 # ---- another version
 cp -r good version
 sed -i '1s/clio trace [0-9]*/clio trace 999/' version/trace
-for c in "replay -a" dump ps info verify "chronicle -o x.db"; do
+for c in "replay -a" dump ps info verify "chronicle -o x.db" stop; do
     wrong "$c: another version" 3 999 "$CLIO" $c version
 done
 
