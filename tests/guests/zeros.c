@@ -4,7 +4,7 @@
 #include "guest.h"
 #include <sys/uio.h>
 
-enum { SIZE = 3 << 20 };
+enum { SIZE = 3 << 19 };
 static uint8_t memory[SIZE];
 
 static void around(uint8_t *p, size_t n)
