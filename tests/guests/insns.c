@@ -1,5 +1,6 @@
 /* Ordinary but rare instructions: stack juggling, bits, atomics, the red zone, enter, xlat, flags. */
 // VARIANTS: o2 static
+// NEEDS: avx2 bmi1 bmi2 abm movbe popcnt sse4_2
 // FLAGS: -mavx2 -mbmi -mbmi2 -mlzcnt -mmovbe -mpopcnt -msse4.2
 #include "guest.h"
 #include <immintrin.h>

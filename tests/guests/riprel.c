@@ -1,5 +1,6 @@
 /* RIP-relative operands of every kind of instruction. */
 // VARIANTS: o2 nopie staticpie
+// NEEDS: avx2 bmi2
 // FLAGS: -mavx2 -mbmi2
 #include "guest.h"
 

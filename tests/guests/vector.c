@@ -1,5 +1,6 @@
 /* x87, SSE and AVX state: through calls, system calls, signals, forks, and in signal frames. */
 // VARIANTS: o2 static
+// NEEDS: avx2 fma
 // FLAGS: -mavx2 -mfma -frounding-math -lm
 #include "guest.h"
 #include <fenv.h>
