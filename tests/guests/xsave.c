@@ -304,6 +304,30 @@ static bool last_is(uint64_t got, uint64_t label, bool certain)
     return got == label || (!certain && !got);
 }
 
+static uint64_t frame_pointer, frame_status;
+
+static void on_fpe(int s, siginfo_t *info, void *context)
+{
+    fpregset_t f = ((ucontext_t *)context)->uc_mcontext.fpregs;
+    frame_pointer = f->rip;
+    frame_status = f->swd;
+    f->swd = 0;
+    f->cwd = 0x37f;
+}
+
+/* A signal's frame has it, too. */
+static void frames(void)
+{
+    struct sigaction a = {.sa_sigaction = on_fpe, .sa_flags = SA_SIGINFO};
+    uint16_t control = 0x37b;
+    uint64_t label;
+    sigaction(SIGFPE, &a, NULL);
+    asm volatile("fninit\n fldcw %1\n lea 1f(%%rip), %0\n fld1\n fldz\n 1: fdivrp\n fwait\n fninit\n"
+                 : "=&r"(label)
+                 : "m"(control));
+    ok(frame_pointer == label && (frame_status & 4), "the frame of an x87 exception names its instruction");
+}
+
 static void pointers(void)
 {
     uint64_t label;
@@ -357,5 +381,6 @@ int main(void)
     edges();
     xgetbv();
     pointers();
+    frames();
     return finish();
 }

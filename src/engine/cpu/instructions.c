@@ -127,9 +127,13 @@ void cpu_allowed(const struct cpu *cpu, bool allowed[ZYDIS_ISA_SET_MAX_VALUE + 1
         allowed[i] = cpu->old || (needs[i] && !(needs[i] & ~ALWAYS & ~cpu->features));
 }
 
-#define INSN(name, kind)           [ZYDIS_MNEMONIC_##name] = {.class = CLASS_##kind}
-#define RECORDED(name)             [ZYDIS_MNEMONIC_##name] = {.class = CLASS_RECORDED, .which = INSN_##name}
-#define REFUSED(mnemonic, because) [ZYDIS_MNEMONIC_##mnemonic] = {.class = CLASS_REFUSED, .name = (because)}
+#define INSN(name, kind)   [ZYDIS_MNEMONIC_##name] = {.class = CLASS_##kind}
+#define RECORDED(name)     [ZYDIS_MNEMONIC_##name] = {.class = CLASS_RECORDED, .which = INSN_##name}
+#define REFUSED(name, why) [ZYDIS_MNEMONIC_##name] = {.class = CLASS_REFUSED, .which = (why)}
+
+enum { LOAD_GS, SYSENTER, GS_BASE };
+const char *const cpu_refused[] = {
+    [LOAD_GS] = "load of the gs selector", [SYSENTER] = "sysenter", [GS_BASE] = "access to the gs base"};
 
 const struct cpu_insn cpu_insns[ZYDIS_MNEMONIC_MAX_VALUE + 1] = {
     INSN(SYSCALL, SYSCALL),
@@ -210,8 +214,8 @@ const struct cpu_insn cpu_insns[ZYDIS_MNEMONIC_MAX_VALUE + 1] = {
     INSN(TZCNT, BIT_SCAN),
     INSN(LZCNT, BIT_SCAN),
     INSN(VPCLMULQDQ, CARRYLESS),
-    REFUSED(LGS, "load of the gs selector"),
-    REFUSED(SYSENTER, "sysenter"),
-    REFUSED(RDGSBASE, "access to the gs base"),
-    REFUSED(WRGSBASE, "access to the gs base"),
+    REFUSED(LGS, LOAD_GS),
+    REFUSED(SYSENTER, SYSENTER),
+    REFUSED(RDGSBASE, GS_BASE),
+    REFUSED(WRGSBASE, GS_BASE),
 };

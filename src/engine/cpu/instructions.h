@@ -25,11 +25,11 @@ enum cpu_class {
 };
 
 struct cpu_insn {
-    uint8_t class;    /* enum cpu_class */
-    uint8_t which;    /* CLASS_RECORDED */
-    const char *name; /* CLASS_REFUSED */
+    uint8_t class; /* enum cpu_class */
+    uint8_t which; /* CLASS_RECORDED: enum trace_insn; CLASS_REFUSED: index of cpu_refused */
 };
 extern const struct cpu_insn cpu_insns[ZYDIS_MNEMONIC_MAX_VALUE + 1];
+extern const char *const cpu_refused[];
 
 /* For each instruction set whether the guest's processor has it. */
 void cpu_allowed(const struct cpu *cpu, bool allowed[ZYDIS_ISA_SET_MAX_VALUE + 1]);

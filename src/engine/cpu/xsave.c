@@ -327,3 +327,16 @@ bool xsave_frame_load(const struct cpu *cpu, const struct xsave_state *state, ui
     xsave_load(cpu, state, fx, asked, true, image);
     return true;
 }
+
+void xsave_from_kernel(const struct xsave_state *state, uint32_t room, uint64_t kept, const uint8_t *frame)
+{
+    struct software s;
+    memcpy(&s, frame + SOFTWARE_AT, sizeof s);
+    bool extended = s.magic == MAGIC1;
+    uint32_t size = extended ? s.size : XSAVE_LEGACY;
+    uint64_t used = extended ? get64(frame + XSAVE_LEGACY) & kept : X87 | SSE;
+    memcpy(state->area, frame, size < room ? size : room);
+    memset(state->area + SOFTWARE_AT, 0, XSAVE_LEGACY - SOFTWARE_AT);
+    memset(state->area + XSAVE_LEGACY, 0, XSAVE_HEADER);
+    put64(state->area + XSAVE_LEGACY, used);
+}

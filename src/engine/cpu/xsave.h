@@ -71,6 +71,9 @@ void xsave_initial(const struct xsave_state *state);
 /* One component's bytes; parts in their initial state are zero. For registers: 0 to 15 of SSE, AVX, ZMM_Hi256; k0-7. */
 void xsave_component(const struct xsave_state *state, unsigned component, void *to);
 
+/* From a frame of the host's kernel, whose layout is the state's; `kept`: the components that the state keeps. */
+void xsave_from_kernel(const struct xsave_state *state, uint32_t room, uint64_t kept, const uint8_t *frame);
+
 /* ---- signal frames ---- */
 
 /* Bytes that a frame holds of the vector state, at an address aligned to 64. */

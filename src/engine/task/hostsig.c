@@ -29,6 +29,7 @@
 #include <ucontext.h>
 
 #include "base/error.h"
+#include "engine/cpu/xsave.h"
 #include "engine/task/crash.h"
 #include "engine/event/event.h"
 #include "engine/host/disposition.h"
@@ -68,7 +69,6 @@ static void set_fs(uint64_t fs)
 /* Where gregs holds rax rcx rdx rbx rsp rbp rsi rdi r8..r15. */
 static const int greg_of[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                                 REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-enum { XSTATE_MAGIC = 0x46505853 /* FP_XSTATE_MAGIC1 of the kernel */ };
 
 /* ---- spending the budget ---- */
 
@@ -96,26 +96,6 @@ static void spend_budget(struct task *t)
 }
 
 /* ---- faults ---- */
-
-static void save_vectors(struct task *t, const ucontext_t *uc)
-{
-    const uint8_t *fp = (const uint8_t *)uc->uc_mcontext.fpregs;
-    uint32_t magic, size = 512 + 64;
-    memcpy(&magic, fp + 464, 4);
-    if (magic == (uint32_t)XSTATE_MAGIC)
-        memcpy(&size, fp + 464 + 16, 4);
-    if (size > TASK_XSAVE_MAX)
-        size = TASK_XSAVE_MAX;
-    memcpy(t->xsave, fp, size);
-    memset(t->xsave + 464, 0, 48);
-    uint64_t bv;
-    memcpy(&bv, t->xsave + 512, 8);
-    bv &= t->xsave_mask;
-    if (magic != (uint32_t)XSTATE_MAGIC)
-        bv = 3;
-    memcpy(t->xsave + 512, &bv, 8);
-    memset(t->xsave + 520, 0, 56);
-}
 
 static void note_fault(struct guest_fault *f, const siginfo_t *info, const ucontext_t *uc)
 {
@@ -149,7 +129,8 @@ static bool rebuild_guest(struct task *t, const siginfo_t *info, ucontext_t *uc,
         memcpy(t->fault.siginfo + offsetof(siginfo_t, si_addr), &pc, 8);
     if (trap && info->si_code != SI_KERNEL) /* int1: the next one */
         memcpy(t->fault.siginfo + offsetof(siginfo_t, si_addr), &t->regs.rip, 8);
-    save_vectors(t, uc);
+    xsave_from_kernel(&(struct xsave_state){t->xsave, &engine.host.layout}, sizeof t->xsave, t->xsave_mask,
+                      (const uint8_t *)uc->uc_mcontext.fpregs);
     return true;
 }
 

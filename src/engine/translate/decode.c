@@ -126,7 +126,7 @@ static void classify_special(struct insn *in, const struct cpu_insn *special)
             in->kind = INSN_INVALID;
         break;
     case CLASS_REFUSED:
-        refuse(in, special->name);
+        refuse(in, cpu_refused[special->which]);
         break;
     case CLASS_PLAIN:
     case CLASS_BIT_SCAN: /* there is it one */
@@ -308,8 +308,8 @@ static bool flags_live(uint64_t pc, uint32_t unknown, int depth)
     for (int i = 0; i < LIVE_INSNS && unknown; i++) {
         if (!room || decode_insn(&in, pc, room) < 0)
             return true;
-        if (in.kind == INSN_SYSCALL || in.kind == INSN_INVALID || in.kind == INSN_REFUSED ||
-            decode_transfers(&in))
+        if (in.kind == INSN_SYSCALL || in.kind == INSN_INVALID || in.kind == INSN_GENERAL ||
+            in.kind == INSN_REFUSED || decode_transfers(&in))
             return true;
         const ZydisAccessedFlags *f = in.z.cpu_flags;
         if (f && (f->tested & unknown))

@@ -246,6 +246,11 @@ static uint32_t masked_element(const struct insn *in)
     }
 }
 
+static bool has_opmask(const struct insn *in)
+{
+    return in->z.avx.mask.reg > ZYDIS_REGISTER_K0 && in->z.avx.mask.reg <= ZYDIS_REGISTER_K7;
+}
+
 static bool is_rep(const struct insn *in)
 {
     return in->z.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE);
@@ -263,6 +268,10 @@ bool instrument_before(struct code *c, const struct insn *in, struct write_site 
     const ZydisDecodedOperand *o;
     if (in->kind != INSN_PLAIN && in->kind != INSN_CALL && in->kind != INSN_CALL_IND)
         return false;
+    if (in->z.meta.category == ZYDIS_CATEGORY_SCATTER)
+        die("the program scatters a vector's elements over memory at 0x%lx, and a chronicle cannot tell "
+            "where to",
+            (unsigned long)in->pc);
     if (!(o = written_memory(ops, decode_operands(in, ops))))
         return false;
     *site = (struct write_site){.size = o->size / 8u};
@@ -277,7 +286,7 @@ bool instrument_before(struct code *c, const struct insn *in, struct write_site 
     } else if (is_string(in)) {
         site->kind = is_rep(in) ? SITE_REP : SITE_PLAIN;
         emit_store_slot(c, TASK_EA, GPR_RDI);
-    } else if (masked_element(in)) {
+    } else if (masked_element(in) || has_opmask(in)) {
         site->kind = SITE_MASK;
         site->pc = in->pc;
         emit_address(c, in, o);
@@ -373,18 +382,50 @@ static void read_vector(const struct task *t, unsigned number, uint8_t value[32]
     memcpy(value + 16, high + 16ul * number, 16);
 }
 
-/* Logs each run of elements whose mask has its top bit set. */
+/* One bit for each element that the vector mask of an AVX store selects. */
+static uint64_t vector_mask(const struct task *t, const ZydisDecodedOperand *mask, uint32_t element)
+{
+    uint8_t bytes[32];
+    uint64_t bits = 0;
+    read_vector(t, (unsigned)ZydisRegisterGetId(mask->reg.value), bytes);
+    for (uint32_t i = 0; i < mask->size / 8u / element; i++)
+        bits |= (uint64_t)(bytes[(i + 1) * element - 1] >> 7) << i;
+    return bits;
+}
+
+/* The same of an AVX-512 store. A compressing one stores the selected elements one behind the other. */
+static uint64_t opmask(const struct task *t, const struct insn *in, uint32_t count)
+{
+    const struct xsave_state state = {(uint8_t *)(uintptr_t)t->xsave, &engine.host.layout};
+    uint64_t k[8], all = count < 64 ? (1ull << count) - 1 : ~0ull;
+    xsave_component(&state, 5, k);
+    uint64_t bits = k[ZydisRegisterGetId(in->z.avx.mask.reg)] & all;
+    if (in->z.meta.category != ZYDIS_CATEGORY_COMPRESS)
+        return bits;
+    int n = __builtin_popcountll(bits);
+    return n < 64 ? (1ull << n) - 1 : ~0ull;
+}
+
+/* Logs each run of selected elements. */
 static void log_masked(struct task *t, uint32_t index, uint64_t address, uint64_t pc)
 {
     struct insn in;
     ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
-    uint8_t mask[32];
-    if (decode_insn(&in, pc, decode_room(pc)) || decode_operands(&in, ops) < 2)
+    int n = decode_insn(&in, pc, decode_room(pc)) ? -1 : decode_operands(&in, ops);
+    const ZydisDecodedOperand *m = written_memory(ops, n);
+    if (!m)
         BUG("the masked store at 0x%lx vanished", (unsigned long)pc);
     uint32_t element = masked_element(&in), total = ops[1].size / 8u;
-    read_vector(t, (unsigned)ZydisRegisterGetId(ops[1].reg.value), mask);
+    uint64_t bits;
+    if (element) {
+        bits = vector_mask(t, &ops[1], element);
+    } else {
+        element = m->element_size / 8u;
+        total = m->size / 8u;
+        bits = opmask(t, &in, total / element);
+    }
     for (uint32_t from = 0, to; from < total; from = to + element) {
-        for (to = from; to < total && (mask[to + element - 1] & 0x80);)
+        for (to = from; to < total && (bits >> to / element & 1);)
             to += element;
         if (to > from)
             instrument_sink.range(t, index, address + from, to - from);
