@@ -40,6 +40,7 @@ int session_make_memory(const void *bytes, uint32_t size)
     }
 /* Calls of families that these tests do not link. */
 FAKE(rec_personality)
+FAKE(rec_process_madvise)
 FAKE(rec_mmap)
 FAKE(rec_munmap)
 FAKE(rec_mprotect)

@@ -12,6 +12,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/uio.h>
 #include <linux/mman.h>
 #include <linux/personality.h>
 #include <sys/mman.h>
@@ -30,6 +33,7 @@
 #include "engine/load/personality.h"
 #include "engine/load/slots.h"
 #include "engine/memory/space.h"
+#include "engine/memory/watch.h"
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
@@ -506,6 +510,24 @@ int64_t rec_mremap(struct task *t, struct sys_call *c)
     return remap_to(s, &m, (uint64_t)at);
 }
 
+/* Shows other pages of what a shared mapping shows. */
+int64_t rec_remap_file_pages(struct task *t, struct sys_call *c)
+{
+    struct space *s = &guest_space;
+    uint64_t start = PAGE_DOWN(c->args[0]), len = PAGE_DOWN(c->args[1]);
+    const struct vma *v = space_find(s, start);
+    if (c->args[2] || !len || start + len <= start || !v || !v->shared || !v->object || v->end - start < len)
+        return -EINVAL;
+    int64_t r = raw5(SYS_remap_file_pages, start, len, 0, c->args[3], c->args[4]);
+    if (r < 0)
+        return r;
+    struct vma shown = *v;
+    shown.start = start;
+    shown.end = start + len;
+    shown.offset = c->args[3] * PAGE_SIZE;
+    return change_alias(s, &shown);
+}
+
 /* ---- brk ---- */
 
 static bool brk_within_limit(const struct space *s, uint64_t brk)
@@ -571,14 +593,16 @@ static uint64_t dropped_until(const struct space *s, uint64_t start, uint64_t en
     return end;
 }
 
-int64_t rec_madvise(struct task *t, struct sys_call *c)
+static int64_t advise(struct space *s, uint64_t start, uint64_t size, int advice)
 {
-    struct space *s = &guest_space;
-    uint64_t start = c->args[0], len = PAGE_UP(c->args[1]);
-    int advice = (int)c->args[2];
+    uint64_t len = PAGE_UP(size);
     if (advice == MADV_GUARD_INSTALL || advice == MADV_GUARD_REMOVE)
         return -EINVAL; /* as before Linux 6.13 */
-    if (start % PAGE_SIZE || (c->args[1] && !len) || start + len < start)
+    if (advice == MADV_HWPOISON || advice == MADV_SOFT_OFFLINE) {
+        event_note("advice to poison memory was refused");
+        return -EPERM;
+    }
+    if (start % PAGE_SIZE || (size && !len) || start + len < start)
         return -EINVAL;
     if (len && !space_within(start, start + len)) {
         int64_t unknown = raw3(SYS_madvise, start, 0, advice);
@@ -596,6 +620,8 @@ int64_t rec_madvise(struct task *t, struct sys_call *c)
         advice = MADV_DONTNEED;
         break;
     }
+    if (advice == MADV_REMOVE || advice == MADV_POPULATE_WRITE)
+        watch_open(start, start + len); /* for both ask whether it can be written */
     int64_t r = raw3(SYS_madvise, start, len, advice);
     if (advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED || advice == MADV_REMOVE) {
         uint64_t until = !r || r == -ENOMEM ? start + len : dropped_until(s, start, start + len, advice);
@@ -603,6 +629,61 @@ int64_t rec_madvise(struct task *t, struct sys_call *c)
             change_discard(s, start, until - start, advice == MADV_REMOVE);
     }
     return r;
+}
+
+int64_t rec_madvise(struct task *t, struct sys_call *c)
+{
+    return advise(&guest_space, c->args[0], c->args[1], (int)c->args[2]);
+}
+
+/* Whether a pidfd that the kernel takes means this process: the number behind it, or one of the names for oneself. */
+static bool pidfd_is_self(int fd)
+{
+    char name[48], line[128];
+    int pid = 0;
+    if (fd <= -10000)
+        return true;
+    snprintf(name, sizeof name, "/proc/self/fdinfo/%d", fd);
+    FILE *f = fopen(name, "re");
+    while (f && fgets(line, sizeof line, f))
+        sscanf(line, "Pid: %d", &pid);
+    if (f)
+        fclose(f);
+    return pid == getpid();
+}
+
+static bool discards(int advice)
+{
+    return advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED || advice == MADV_FREE ||
+           advice == MADV_REMOVE;
+}
+
+/* To oneself, any advice may be given (from Linux 6.13 on): each range is as one call of madvise. */
+int64_t rec_process_madvise(struct task *t, struct sys_call *c)
+{
+    static _Alignas(4096) uint8_t scratch[PAGE_SIZE];
+    struct iovec v, own = {scratch, sizeof scratch};
+    uint64_t count = c->args[2], done = 0;
+    int advice = (int)c->args[3];
+    int64_t r = raw5(SYS_process_madvise, c->args[0], &own, 0, advice, c->args[4]);
+    if (r < 0 || !pidfd_is_self((int)c->args[0]))
+        return r < 0 ? r : raw5(c->nr, c->args[0], c->args[1], count, advice, c->args[4]);
+    if (count > IOV_MAX)
+        return -EINVAL;
+    if (discards(advice) && (r = raw5(SYS_process_madvise, c->args[0], &own, 1, MADV_DONTNEED, 0)) < 0)
+        return r;
+    for (uint64_t i = 0; i < count; i++)
+        if (guest_read(&v, c->args[1] + i * sizeof v, sizeof v))
+            return -EFAULT;
+    for (uint64_t i = 0; i < count; i++) {
+        if (guest_read(&v, c->args[1] + i * sizeof v, sizeof v))
+            return -EFAULT;
+        r = advise(&guest_space, (uint64_t)v.iov_base, v.iov_len, advice);
+        if (r < 0)
+            return done ? (int64_t)done : r;
+        done += v.iov_len;
+    }
+    return (int64_t)done;
 }
 
 void memory_forked(struct task *t)
@@ -757,24 +838,33 @@ int64_t rec_shmctl(struct task *t, struct sys_call *c)
     return r;
 }
 
+/* The first mapping at or above `from` that is a piece of what was attached at addr (object 0: of anything). */
+static struct vma *attached_piece(const struct space *s, uint64_t from, uint64_t addr, uint16_t object)
+{
+    struct vma *v = space_at_or_above(s, from);
+    while (v && (!(v->flags & VMA_SHM) || v->offset != v->start - addr || (object && v->object != object)))
+        v = space_at_or_above(s, v->end);
+    return v;
+}
+
+/* Takes all pieces that mprotect and munmap have left; unmapping detaches. */
 int64_t rec_shmdt(struct task *t, struct sys_call *c)
 {
     struct space *s = &guest_space;
-    uint64_t addr = c->args[0], end = addr;
-    struct vma *v = space_find(s, addr);
-    if (addr % PAGE_SIZE || !v || v->start != addr || !(v->flags & VMA_SHM) || v->offset)
+    uint64_t addr = c->args[0];
+    struct vma *v = addr % PAGE_SIZE ? NULL : attached_piece(s, addr, addr, 0);
+    if (!v)
         return -EINVAL;
-    for (; v && (v->flags & VMA_SHM) && v->offset == end - addr; v = space_find(s, end))
+    int64_t error = 0;
+    uint16_t object = v->object;
+    for (uint64_t end; v && !error; v = attached_piece(s, end, addr, object)) {
         end = v->end;
-    return change_unmap(s, addr, end - addr); /* unmapping detaches */
+        error = change_unmap(s, v->start, v->end - v->start);
+    }
+    return error;
 }
 
 /* ---- refused, as kernels that lack them ---- */
-
-int64_t rec_remap_file_pages(struct task *t, struct sys_call *c)
-{
-    return -ENOSYS;
-}
 
 int64_t rec_mseal(struct task *t, struct sys_call *c)
 {

@@ -8,9 +8,10 @@
 
 #include "engine/kernel/table.h"
 
-sys_record_fn rec_personality, rec_mmap, rec_munmap, rec_mprotect, rec_pkey_mprotect, rec_mremap, rec_brk, rec_madvise,
-    rec_msync, rec_mlock, rec_mlock2, rec_munlock, rec_mlockall, rec_munlockall, rec_mincore, rec_shmget,
-    rec_shmat, rec_shmctl, rec_shmdt, rec_remap_file_pages, rec_mseal;
+sys_record_fn rec_personality, rec_process_madvise, rec_mmap, rec_munmap, rec_mprotect, rec_pkey_mprotect,
+    rec_mremap, rec_brk, rec_madvise, rec_msync, rec_mlock, rec_mlock2, rec_munlock, rec_mlockall,
+    rec_munlockall, rec_mincore, rec_shmget, rec_shmat, rec_shmctl, rec_shmdt, rec_remap_file_pages,
+    rec_mseal;
 
 /*
  * In a forked child, before its first event is complete: memory marked MADV_WIPEONFORK and MADV_DONTFORK is

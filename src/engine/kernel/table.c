@@ -424,7 +424,7 @@ const struct sys_row sys_table[] = {
     ROW(437, openat2, OPENED, 0, FDS(1), SLOW(slow_openat2, rec_open), AFTER(after_open)),
     OWN(438, pidfd_getfd, OPENED, FDS(1)),
     SEEN(439, faccessat2, OUTSIDE, FDS(1), PATH(1, path)),
-    SEEN(440, process_madvise, OUTSIDE, FDS(1)),
+    OWN(440, process_madvise, MEMORY, FDS(1)),
     ROW(441, epoll_pwait2, SIGNALS, SYS_TEMPMASK, FDS(1), OUTS(RESULTS(1, 2, 12))),
     SEEN(442, mount_setattr, OUTSIDE, FDS(1)),
     ROW(443, quotactl_fd, OUTSIDE, 0, FDS(1), OUTS(FN(ON_SUCCESS, out_quotactl))),
