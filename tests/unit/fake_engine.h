@@ -23,6 +23,7 @@
 #include "engine/host/raw.h"
 #include "engine/kernel/files.h"
 #include "engine/kernel/table.h"
+#include "engine/kernel/vfork.h"
 #include "engine/memory/space.h"
 
 /* The real one asks the store where the limits of files are in the way. */
@@ -70,12 +71,23 @@ FAKE(both_execveat)
 FAKE(both_exit)
 FAKE(both_exit_group)
 FAKE(rec_set_tid_address)
+FAKE(rec_wait)
 FAKE(rec_set_robust_list)
 FAKE(rec_rt_sigaction)
 FAKE(rec_rt_sigprocmask)
 FAKE(both_rt_sigreturn)
 FAKE(rec_sigaltstack)
 FAKE(rec_rt_sigsuspend)
+
+int vfork_keeper;
+bool slow_wait4(const struct sys_call *c)
+{
+    return false;
+}
+bool slow_waitid(const struct sys_call *c)
+{
+    return false;
+}
 
 struct engine engine = {.trace_dir = -1, .store = -1};
 struct space guest_space;
@@ -151,6 +163,14 @@ void event_unsupported(const char *format, ...)
 
 void signals_note_temp_mask(struct task *t, const struct sys_call *c)
 {
+}
+
+struct vma *space_at_or_above(const struct space *s, uint64_t addr)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->vmas[i].end > addr)
+            return &s->vmas[i];
+    return NULL;
 }
 
 bool space_allows(const struct space *s, uint64_t addr, uint64_t len, uint32_t prot)

@@ -40,7 +40,6 @@ struct fork_args {
     uint64_t exit_signal, stack, parent_tid, child_tid, tls, pidfd, set_tid, set_tid_size, cgroup;
 };
 
-
 /* ---- what is asked for ---- */
 
 /* The kernel's checks of what it does not get to see. */
@@ -117,7 +116,8 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
 {
     t->tid = (int)raw0(SYS_gettid);
     t->effects.count = 0;
-    t->maps_used = t->maps_count = 0;
+    t->maps_used = t->maps_count =
+        0;                    /* stacks that have grown since the parent's last event: its fork says so */
     t->pending = t->held = 0; /* a signal that waits is the parent's */
     prctl_forked(t);
     session_leave_ring();
@@ -130,6 +130,8 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     memory_forked(t);
     if ((f->flags & CLONE_CHILD_SETTID) && !guest_write(f->child_tid, &t->tid, 4))
         effect_add(t, f->child_tid, 4);
+    if (f->flags & CLONE_CHILD_CLEARTID)
+        vfork_set_clear_tid(f->child_tid);
     struct trace_ev_start own = {.regs = t->regs, .brk = guest_space.brk};
     struct event_head head = {EV_START, 0,         0, t->regs.rip, 0, regs_hash(&t->regs, t->regs.rip),
                               &own,     sizeof own};
@@ -143,8 +145,8 @@ static int64_t fork_within_limits(struct task *t, struct sys_call *c, const stru
     if (space_shares_memory(&guest_space) && !(f->flags & CLONE_VFORK))
         event_note("a forked process shares writable memory with its parent: what one writes there the "
                    "other's replay may not see");
-    struct vfork v = {.waits = f->flags & CLONE_VFORK};
     bool share = f->flags & CLONE_FILES;
+    struct vfork v = {.waits = f->flags & CLONE_VFORK, .shares_table = share};
     int64_t error = vfork_begin(&v);
     if (!error)
         error = hostfd_fork_begin(share);
@@ -185,6 +187,7 @@ static int64_t fork_within_limits(struct task *t, struct sys_call *c, const stru
     const struct trace_ev_fork own = {.child_space = number};
     struct event_head head = {EV_FORK, 0, (uint16_t)c->nr, t->call_pc, pid, hash, &own, sizeof own};
     event_publish(t, &head);
+    vfork_done();
     process_has_published();
     return pid;
 }

@@ -182,7 +182,7 @@ static void reset_process(struct task *t)
     delete_timers();
     signals_exec(t);
     prctl_exec(t);
-    raw1(SYS_set_tid_address, 0);
+    vfork_set_clear_tid(0);
     raw2(SYS_set_robust_list, 0, 24);
 }
 

@@ -17,6 +17,7 @@
 #include "engine/kernel/procview.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
+#include "engine/kernel/vfork.h"
 
 /* ---- words of a row ---- */
 
@@ -125,7 +126,8 @@ const struct sys_row sys_table[] = {
     SAME(58, vfork, TASKS),
     SAME(59, execve, TASKS),
     SAME(60, exit, TASKS),
-    ROW(61, wait4, OUTSIDE, 0, OUTS(FIXED_ON(ON_POSITIVE, 1, 4), FIXED_ON(ON_POSITIVE, 3, 144))),
+    ROW(61, wait4, OUTSIDE, 0, OUTS(FIXED_ON(ON_POSITIVE, 1, 4), FIXED_ON(ON_POSITIVE, 3, 144)),
+        SLOW(slow_wait4, rec_wait)),
     SEEN(62, kill, OUTSIDE),
     ROW(63, uname, OUTSIDE, 0, OUTS(FIXED(0, 390))),
     SEEN(64, semget, OUTSIDE),
@@ -312,7 +314,8 @@ const struct sys_row sys_table[] = {
     SEEN(244, mq_notify, OUTSIDE, FDS(1)),
     ROW(245, mq_getsetattr, OUTSIDE, 0, FDS(1), OUTS(FIXED(2, 64))),
     SEEN(246, kexec_load, OUTSIDE),
-    ROW(247, waitid, OUTSIDE, 0, OUTS(FIXED_ON(ON_ALWAYS, 2, 28), FIXED_ON(ON_MAYBE, 4, 144))),
+    ROW(247, waitid, OUTSIDE, 0, OUTS(FIXED_ON(ON_ALWAYS, 2, 28), FIXED_ON(ON_MAYBE, 4, 144)),
+        SLOW(slow_waitid, rec_wait)),
     SEEN(248, add_key, OUTSIDE),
     SEEN(249, request_key, OUTSIDE),
     ROW(250, keyctl, OUTSIDE, 0, OUTS(FN(ON_SUCCESS, out_keyctl))),

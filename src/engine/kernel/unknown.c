@@ -23,38 +23,16 @@
 
 #include "engine/host/raw.h"
 #include "engine/kernel/pagediff.h"
+#include "engine/kernel/sharedcopy.h"
 #include "engine/kernel/table.h"
-
-enum { SHARED_LIMIT = 64 << 20, GRAIN = 8, JOIN = 64 };
 
 struct snapshot {
     int pid, memory; /* its /proc/PID/mem, or an error */
     struct task *task;
-    uint8_t *shared; /* copies of the writable shared mappings, one after the other */
-    uint64_t shared_size;
+    struct shared_copy shared;
 };
 
 /* ---- comparing ---- */
-
-/* Records the parts of [addr, addr+len) that differ from old; differences less than JOIN apart become one. */
-static void add_differences(struct task *t, uint64_t addr, const uint8_t *old, uint64_t len)
-{
-    const uint8_t *now = (const uint8_t *)addr;
-    uint64_t start = 0, end = 0;
-    for (uint64_t i = 0; i < len; i += GRAIN) {
-        if (!memcmp(now + i, old + i, GRAIN))
-            continue;
-        if (end && i - end > JOIN) {
-            effect_add(t, addr + start, end - start);
-            end = 0;
-        }
-        if (!end)
-            start = i;
-        end = i + GRAIN;
-    }
-    if (end)
-        effect_add(t, addr + start, end - start);
-}
 
 static void compare(void *ctx, uint64_t addr, uint64_t len)
 {
@@ -65,50 +43,6 @@ static void compare(void *ctx, uint64_t addr, uint64_t len)
             add_differences(s->task, page, old, PAGE_SIZE);
         else
             effect_add_writable(s->task, page, PAGE_SIZE);
-    }
-}
-
-/* ---- shared mappings ---- */
-
-static bool shared_writable(const struct vma *v)
-{
-    return v->shared && (v->prot & PROT_WRITE) && (v->prot & PROT_READ);
-}
-
-static void copy_shared(struct snapshot *s)
-{
-    uint64_t size = 0;
-    for (uint32_t i = 0; i < guest_space.count; i++)
-        if (shared_writable(&guest_space.vmas[i]))
-            size += guest_space.vmas[i].end - guest_space.vmas[i].start;
-    if (!size)
-        return;
-    if (size > SHARED_LIMIT || !(s->shared = malloc(size))) {
-        event_note("a call without a row ran with large shared mappings: changes there are not recorded");
-        return;
-    }
-    s->shared_size = size;
-    uint8_t *to = s->shared;
-    for (uint32_t i = 0; i < guest_space.count; i++) {
-        const struct vma *v = &guest_space.vmas[i];
-        for (uint64_t page = v->start; shared_writable(v) && page < v->end;
-             page += PAGE_SIZE, to += PAGE_SIZE)
-            if (safe_copy(to, (void *)page, PAGE_SIZE))
-                memset(to, 0, PAGE_SIZE);
-    }
-}
-
-/* The call may have changed the mappings themselves no more than a call without a row can: not at all. */
-static void compare_shared(struct snapshot *s)
-{
-    const uint8_t *old = s->shared;
-    char byte;
-    for (uint32_t i = 0; s->shared && i < guest_space.count; i++) {
-        const struct vma *v = &guest_space.vmas[i];
-        for (uint64_t page = v->start; shared_writable(v) && page < v->end;
-             page += PAGE_SIZE, old += PAGE_SIZE)
-            if (!safe_copy(&byte, (void *)page, 1))
-                add_differences(s->task, page, old, PAGE_SIZE);
     }
 }
 
@@ -150,7 +84,6 @@ static void find_writes(struct snapshot *s)
     s->memory = (int)raw3(SYS_open, name, O_RDONLY | O_CLOEXEC, 0);
     if (s->pid < 0 || pagediff_changed(&guest_space, compare, s))
         event_note("what a call without a row wrote could not be found: replay may differ");
-    compare_shared(s);
     if (s->memory >= 0)
         raw1(SYS_close, s->memory);
 }
@@ -159,13 +92,13 @@ int64_t sys_record_unknown(struct task *t, struct sys_call *c, const char *what)
 {
     event_note("%s is not in the table of system calls: what it wrote was found by comparing memory", what);
     struct snapshot s = {.task = t};
-    copy_shared(&s);
+    shared_copy_take(&s.shared, "a call without a row");
     s.pid = take();
     task_syscall(t, c);
     if (!c->restart)
         find_writes(&s);
+    shared_copy_compare(&s.shared, t);
     if (s.pid > 0)
         drop(s.pid);
-    free(s.shared);
     return c->result;
 }

@@ -154,17 +154,33 @@ static void report_growth(uint64_t from, uint64_t to, uint32_t prot)
     }
 }
 
-bool change_grow(struct space *s, uint64_t addr)
+/* *above: the mapping as it was. */
+static bool grow(struct space *s, uint64_t addr, struct vma *above)
 {
     struct rlimit limit;
     const struct vma *v = space_at_or_above(s, addr);
     if (!v || !v->growsdown || v->start <= addr || raw4(SYS_prlimit64, 0, RLIMIT_STACK, 0, &limit))
         return false;
-    uint64_t to = v->start;
-    uint32_t prot = v->prot;
-    if (!space_grow(s, addr, limit.rlim_cur))
+    *above = *v;
+    return space_grow(s, addr, limit.rlim_cur);
+}
+
+bool change_grow(struct space *s, uint64_t addr)
+{
+    struct vma above;
+    if (!grow(s, addr, &above))
         return false;
-    report_growth(PAGE_DOWN(addr), to, prot);
+    report_growth(PAGE_DOWN(addr), above.start, above.prot);
+    return true;
+}
+
+bool change_grow_like(struct space *s, uint64_t addr)
+{
+    struct vma above;
+    if (!grow(s, addr, &above))
+        return false;
+    report(MAP_OP_ANON, PAGE_DOWN(addr), above.start - PAGE_DOWN(addr),
+           &(struct trace_map){.prot = above.prot}, NULL);
     return true;
 }
 

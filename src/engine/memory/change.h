@@ -23,7 +23,9 @@ int change_alias(struct space *s, const struct vma *v);
 /* An access of the guest to addr, where nothing is mapped: true when a mapping has grown down to it. For signal handlers,
  * too. */
 bool change_grow(struct space *s, uint64_t addr);
-/* The same, tried for every argument of a call that looks as if it needed that, before the kernel sees it. */
+/* The same where another process has grown it: a mapping like others, for replay sees no access here. */
+bool change_grow_like(struct space *s, uint64_t addr);
+/* As change_grow, tried for every argument of a call that looks as if it needed that, before the kernel sees it. */
 void change_grow_arguments(struct space *s, const uint64_t args[6]);
 int change_unmap(struct space *s, uint64_t start, uint64_t len);
 int change_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot);

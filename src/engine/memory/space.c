@@ -229,6 +229,17 @@ bool space_within(uint64_t start, uint64_t end)
     return false;
 }
 
+uint64_t space_piece(uint64_t start, uint64_t end, uint64_t *low)
+{
+    for (int i = 0; i < PARTS; i++) {
+        uint64_t high = end < parts[i].high ? end : parts[i].high;
+        *low = start > parts[i].low ? start : parts[i].low;
+        if (*low < high)
+            return high;
+    }
+    return 0;
+}
+
 bool space_legal(uint64_t start, uint64_t len)
 {
     return len && !((start | len) % PAGE_SIZE) && space_within(start, start + len);

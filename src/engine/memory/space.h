@@ -85,6 +85,8 @@ void space_content_changed(const struct space *s, uint64_t start, uint64_t end);
 
 /* True when [start, end) lies inside one of the ranges that are the guest's. */
 bool space_within(uint64_t start, uint64_t end);
+/* The first piece of [start, end) that is the guest's: its end, with its start in *low; 0 for none. */
+uint64_t space_piece(uint64_t start, uint64_t end, uint64_t *low);
 /* True when [start, start+len) may hold guest mappings: page aligned, not empty, inside the guest's ranges.
  */
 bool space_legal(uint64_t start, uint64_t len);

@@ -14,6 +14,7 @@
 #include "engine/kernel/process.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
+#include "engine/kernel/vfork.h"
 #include "engine/memory/change.h"
 #include "engine/memory/space.h"
 #include "engine/memory/watch.h"
@@ -123,6 +124,8 @@ static void perform_and_record(struct task *t)
         signals_deliver_queued(t, EVF_ENTRY);
         return;
     }
+    if (vfork_active())
+        vfork_forward(t, &c);
     t->returned_from_handler = c.nr == SYS_rt_sigreturn;
     bool replaced = false;
     if (process_published())

@@ -238,7 +238,7 @@ static bool replay_grow(uint64_t addr)
 
 /*
  * Sets bytes of one page that the guest itself cannot write: a read-only view of a file that the program
- * wrote. A page beyond the end of the captured file, which was there because the file grew, becomes memory of
+ * wrote, or memory that a vfork child wrote and then protected. A page beyond the end of the captured file, which was there because the file grew, becomes memory of
  * its own.
  */
 static bool store_in_view(const struct vma *v, uint64_t addr, const uint8_t *bytes, uint64_t len)
@@ -261,7 +261,7 @@ static bool store_in_page(const struct vma *v, uint64_t addr, const uint8_t *byt
         return true;
     if (v->shared && replica_fd(v->object) >= 0)
         return !replica_store(&guest_space, v, addr, bytes, len);
-    bool stored = v->file && store_in_view(v, addr, bytes, len);
+    bool stored = (v->file || !v->shared) && store_in_view(v, addr, bytes, len);
     if (v->prot & PROT_EXEC)
         code_invalidate(addr, addr + len);
     return stored;
