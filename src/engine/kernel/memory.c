@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/uio.h>
+#include <linux/magic.h>
 #include <linux/mman.h>
 #include <linux/personality.h>
 #include <sys/mman.h>
@@ -22,6 +23,7 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -116,11 +118,32 @@ static bool implies_exec(uint32_t prot)
     return (prot & PROT_READ) && personality_has(READ_IMPLIES_EXEC);
 }
 
+/* Nothing of these file systems runs, though statfs does not say so. */
+static bool never_executable(uint64_t magic)
+{
+    return magic == PIPEFS_MAGIC || magic == SOCKFS_MAGIC || magic == ANON_INODE_FS_MAGIC ||
+           magic == PROC_SUPER_MAGIC || magic == SYSFS_MAGIC;
+}
+
+static bool on_noexec(int fd)
+{
+    struct statfs fs;
+    return !fstatfs(fd, &fs) && ((fs.f_flags & ST_NOEXEC) || never_executable((uint64_t)fs.f_type));
+}
+
+/* What the descriptor was opened for. */
+static int64_t check_access(const struct request *r)
+{
+    int mode = r->fd < 0 ? O_RDWR : fcntl(r->fd, F_GETFL) & O_ACCMODE;
+    if (mode == O_WRONLY || (mode == O_RDONLY && r->shared && (r->prot & PROT_WRITE)))
+        return -EACCES;
+    return 0;
+}
+
 /* Execute permission of file mappings. */
 static int64_t check_exec(struct request *r, bool *noexec)
 {
-    struct statvfs fs;
-    *noexec = r->fd >= 0 && !fstatvfs(r->fd, &fs) && (fs.f_flag & ST_NOEXEC);
+    *noexec = r->fd >= 0 && on_noexec(r->fd);
     if (!*noexec && implies_exec(r->prot))
         r->prot |= PROT_EXEC;
     if (*noexec && (r->prot & PROT_EXEC))
@@ -237,7 +260,7 @@ static int64_t check_request(struct request *r)
 {
     if (r->offset % PAGE_SIZE)
         return -EINVAL;
-    if (r->fd >= 0 && fstat(r->fd, &r->st))
+    if (r->fd >= 0 && (fstat(r->fd, &r->st) || (fcntl(r->fd, F_GETFL) & O_PATH)))
         return -EBADF;
     r->align = PAGE_SIZE;
     if (r->flags & MAP_HUGETLB) {
@@ -252,6 +275,14 @@ static int64_t check_request(struct request *r)
         return -EINVAL;
     r->len = PAGE_UP(r->len);
     return r->len ? 0 : -ENOMEM;
+}
+
+/* The zero device shows memory, private or shared, that is nobody's. */
+static int64_t be_anonymous(struct request *r)
+{
+    r->fd = -1;
+    r->offset = 0;
+    return (r->flags & MAP_GROWSDOWN) ? -EINVAL : 0;
 }
 
 int64_t rec_mmap(struct task *t, struct sys_call *c)
@@ -270,18 +301,18 @@ int64_t rec_mmap(struct task *t, struct sys_call *c)
     int64_t error = check_request(&r);
     if (error)
         return error;
-    if (r.fd >= 0 && is_zero_device(&r.st)) {
-        r.fd = -1;
-        r.offset = 0;
-    }
-    if (r.fd < 0 && r.align == PAGE_SIZE && r.len % HUGE_PAGE == 0 && !r.addr)
+    bool noexec = false, zero = r.fd >= 0 && is_zero_device(&r.st);
+    if ((r.fd < 0 || zero) && r.align == PAGE_SIZE && r.len % HUGE_PAGE == 0 && !r.addr)
         r.align = HUGE_PAGE;
-    bool noexec = false;
     error = choose_address(s, &r);
     if (!error)
         error = check_type(&r);
     if (!error)
+        error = check_access(&r);
+    if (!error)
         error = check_exec(&r, &noexec);
+    if (!error && zero)
+        error = be_anonymous(&r);
     return error ? error : perform(s, &r, noexec);
 }
 
