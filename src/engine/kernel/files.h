@@ -12,7 +12,7 @@
 #include "engine/kernel/table.h"
 
 enum { FILE_TRACKED = 4096 };
-enum { FILE_OUT = 1, FILE_ERR = 2 };
+enum { FILE_OUT = 1, FILE_ERR = 2, FILE_MEMORY = 16 /* /proc/self/mem, to be written: see selfmem.c */ };
 
 extern uint8_t files_class[FILE_TRACKED];
 /* What file a descriptor leads to, asked for once: neither can change while it is open. */
@@ -60,6 +60,8 @@ void after_ioctl(struct task *t, struct sys_call *c);
 void after_getdents(struct task *t, struct sys_call *c);
 void after_getdents64(struct task *t, struct sys_call *c);
 
+/* A write to FILE_MEMORY. FAST. */
+bool slow_memory(const struct sys_call *c);
 /* dup2, dup3: a number that is ours must be freed first. FAST. */
 bool slow_dup2(const struct sys_call *c);
 /* F_DUPFD from a number near ours. FAST. */

@@ -30,8 +30,11 @@ unsigned files_output(int fd)
 
 void files_same(int fd, int from)
 {
-    if ((unsigned)fd < FILE_TRACKED)
-        files_class[fd] = (unsigned)from < FILE_TRACKED ? files_class[from] & ~CLASS_FILE : 0;
+    if ((unsigned)fd >= FILE_TRACKED)
+        return;
+    files_class[fd] = (unsigned)from < FILE_TRACKED ? files_class[from] & ~CLASS_FILE : 0;
+    if (files_class[fd] & FILE_MEMORY)
+        files_id[fd] = files_id[from];
 }
 
 void after_close(struct task *t, struct sys_call *c)
@@ -56,6 +59,12 @@ void after_fcntl(struct task *t, struct sys_call *c)
 {
     if ((int)c->args[1] == F_DUPFD || (int)c->args[1] == F_DUPFD_CLOEXEC)
         after_dup(t, c);
+}
+
+bool slow_memory(const struct sys_call *c)
+{
+    int fd = (int)c->args[0];
+    return (unsigned)fd < FILE_TRACKED && (files_class[fd] & FILE_MEMORY);
 }
 
 /* ---- hidden descriptors ---- */

@@ -21,6 +21,7 @@
 #include "engine/host/raw.h"
 #include "engine/kernel/files.h"
 #include "engine/kernel/running.h"
+#include "engine/kernel/selfmem.h"
 #include "engine/memory/space.h"
 
 enum { PATH_ROOM = PATH_MAX + 64 };
@@ -366,13 +367,11 @@ int64_t rec_open(struct task *t, struct sys_call *c)
         return c->result = -ETXTBSY;
     if (s.view == VIEW_EXE && !(flags & O_NOFOLLOW))
         return on_program(t, c);
-    if (s.view == VIEW_MEM && (flags & O_ACCMODE) != O_RDONLY) {
-        event_note("writing to /proc/self/mem cannot be recorded: the program was denied it");
-        return c->result = -EACCES;
-    }
     plain(t, c);
     if (c->restart || c->result < 0 || (flags & O_PATH))
         return c->result;
+    if (s.view == VIEW_MEM && (flags & O_ACCMODE) != O_RDONLY)
+        return c->result = selfmem_opened((int)c->result);
     if (s.view == VIEW_HOST)
         event_note(
             "the program reads smaps, numa_maps, pagemap or map_files, which show the engine's memory too");

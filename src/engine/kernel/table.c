@@ -15,6 +15,7 @@
 #include "engine/kernel/prctl.h"
 #include "engine/kernel/process.h"
 #include "engine/kernel/procview.h"
+#include "engine/kernel/selfmem.h"
 #include "engine/kernel/signals.h"
 #include "engine/kernel/table.h"
 #include "engine/kernel/vfork.h"
@@ -61,9 +62,12 @@
 /* A path at argument `arg` that may lie in /proc/self: then fn of procview.h is used. */
 #define PATH(arg, fn) SLOW(slow_path##arg, rec_##fn)
 
+/* The descriptor may be of one's own memory. */
+#define MEMORY_WRITE SLOW(slow_memory, rec_memory_write)
+
 const struct sys_row sys_table[] = {
     ROW(0, read, OUTSIDE, 0, FDS(1), OUTS(RESULT(1, 2)), AFTER(after_read)),
-    ROW(1, write, OUTSIDE, SYS_WRITES, FDS(1), TO(0)),
+    ROW(1, write, OUTSIDE, SYS_WRITES, FDS(1), TO(0), MEMORY_WRITE),
     ROW(2, open, OPENED, 0, SLOW(slow_open, rec_open), AFTER(after_open)),
     SEEN(3, close, OPENED, FDS(1), AFTER(after_close)),
     ROW(4, stat, OUTSIDE, 0, OUTS(FIXED(1, 144)), PATH(0, path)),
@@ -81,9 +85,9 @@ const struct sys_row sys_table[] = {
     ROW(16, ioctl, OUTSIDE, 0, FDS(1), OUTS(FN(ON_ALWAYS, out_ioctl)), SLOW(slow_ioctl, rec_ioctl),
         AFTER(after_ioctl)),
     ROW(17, pread64, OUTSIDE, 0, FDS(1), OUTS(RESULT(1, 2)), AFTER(after_read)),
-    ROW(18, pwrite64, OUTSIDE, SYS_WRITES, FDS(1), TO(0)),
+    ROW(18, pwrite64, OUTSIDE, SYS_WRITES, FDS(1), TO(0), MEMORY_WRITE),
     ROW(19, readv, OUTSIDE, ROW_VECTOR, FDS(1), OUTS(IOVEC(1, 2)), AFTER(after_read)),
-    ROW(20, writev, OUTSIDE, SYS_WRITES, FDS(1), TO(0)),
+    ROW(20, writev, OUTSIDE, SYS_WRITES, FDS(1), TO(0), MEMORY_WRITE),
     SEEN(21, access, OUTSIDE, PATH(0, path)),
     ROW(22, pipe, OUTSIDE, 0, OUTS(FIXED(0, 8))),
     ROW(23, select, OUTSIDE, 0, OUTS(FDSET(1), FDSET(2), FDSET(3), FIXED_ON(ON_ALWAYS, 4, 16)),
@@ -367,7 +371,7 @@ const struct sys_row sys_table[] = {
     ROW(293, pipe2, OUTSIDE, 0, OUTS(FIXED(0, 8))),
     SEEN(294, inotify_init1, OUTSIDE),
     ROW(295, preadv, OUTSIDE, ROW_VECTOR, FDS(1), OUTS(IOVEC(1, 2)), AFTER(after_read)),
-    ROW(296, pwritev, OUTSIDE, SYS_WRITES, FDS(1), TO(0)),
+    ROW(296, pwritev, OUTSIDE, SYS_WRITES, FDS(1), TO(0), MEMORY_WRITE),
     SEEN(297, rt_tgsigqueueinfo, OUTSIDE),
     REFUSED(298, perf_event_open, ENGINE, ENOSYS),
     ROW(299, recvmmsg, OPENED, ROW_VECTOR, FDS(1), OUTS(MMSG(1, 2), FIXED_ON(ON_ALWAYS, 4, 16)),
@@ -402,7 +406,7 @@ const struct sys_row sys_table[] = {
     ROW(326, copy_file_range, OUTSIDE, SYS_WRITES | ROW_NO_BYTES, FDS(5), TO(2),
         OUTS(FIXED_ON(ON_MAYBE, 1, 8), FIXED_ON(ON_MAYBE, 3, 8))),
     ROW(327, preadv2, OUTSIDE, ROW_VECTOR, FDS(1), OUTS(IOVEC(1, 2)), AFTER(after_read)),
-    ROW(328, pwritev2, OUTSIDE, SYS_WRITES, FDS(1), TO(0)),
+    ROW(328, pwritev2, OUTSIDE, SYS_WRITES, FDS(1), TO(0), MEMORY_WRITE),
     OWN(329, pkey_mprotect, MEMORY),
     MISSING(330, pkey_alloc, MEMORY),
     MISSING(331, pkey_free, MEMORY),
