@@ -219,29 +219,41 @@ static bool perform_here(struct task *t, const struct insn *in)
     return false;
 }
 
+/* The instruction at pc, for which the cache was left. Those met last are kept, as long as their bytes are the same. */
+static const struct insn *decoded(uint64_t pc)
+{
+    static struct insn kept[64];
+    struct insn *in = &kept[pc % 64];
+    uint8_t bytes[sizeof in->bytes];
+    if (in->pc == pc && in->length && !guest_read(bytes, pc, in->length) &&
+        !memcmp(bytes, in->bytes, in->length))
+        return in;
+    if (decode_insn(in, pc, decode_room(pc)) < 0)
+        BUG("an instruction at 0x%lx vanished", (unsigned long)pc);
+    return in;
+}
+
 void exit_insn(struct task *t)
 {
-    struct insn in;
+    const struct insn *in = decoded(t->exit_pc);
     t->regs.rip = t->exit_pc;
-    if (decode_insn(&in, t->exit_pc, decode_room(t->exit_pc)) < 0)
-        BUG("an instruction at 0x%lx vanished", (unsigned long)t->exit_pc);
-    switch (in.kind) {
+    switch (in->kind) {
     case INSN_NONDET:
-        if (perform_checks(t, &in))
-            run_client->insn(t, &in);
+        if (perform_checks(t, in))
+            run_client->insn(t, in);
         else
             run_client->fault(t);
         break;
     case INSN_PERFORMED:
-        if (perform_here(t, &in))
+        if (perform_here(t, in))
             return;
         break;
     case INSN_X87_STORE:
-        perform_x87_store(t, &in);
+        perform_x87_store(t, in);
         break;
     default:
-        event_unsupported("instruction at %#lx: %s", (unsigned long)in.pc,
-                          in.refused ? in.refused : "changed under us");
+        event_unsupported("instruction at %#lx: %s", (unsigned long)in->pc,
+                          in->refused ? in->refused : "changed under us");
     }
     dispatch_resume(t);
 }

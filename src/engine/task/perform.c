@@ -52,35 +52,32 @@ static enum performed done(struct task *t, const struct insn *in)
 
 /* ---- memory ---- */
 
-static uint64_t register_value(const struct task *t, ZydisRegister r)
+static bool in_memory(const struct insn *in)
 {
-    if (r == ZYDIS_REGISTER_NONE)
-        return 0;
-    return t->regs.gpr[ZydisRegisterGetId(r)];
+    return in->z.raw.modrm.mod != 3;
 }
 
-/* Address of a memory operand. */
-static uint64_t address_of(const struct task *t, const struct insn *in, const ZydisDecodedOperand *o)
+/* Address of the memory operand. */
+static uint64_t address_of(const struct task *t, const struct insn *in)
 {
-    uint64_t address = in->address;
-    if (o->mem.base != ZYDIS_REGISTER_RIP && o->mem.base != ZYDIS_REGISTER_EIP) {
-        address = register_value(t, o->mem.base) + register_value(t, o->mem.index) * o->mem.scale;
-        if (o->mem.disp.has_displacement)
-            address += (uint64_t)o->mem.disp.value;
+    const uint64_t *g = t->regs.gpr;
+    const ZydisDecodedInstruction *z = &in->z;
+    enum { WITH_SIB = 4, NO_BASE = 5 };
+    uint64_t address = (uint64_t)z->raw.disp.value;
+    if (in->rip_relative) {
+        address = in->address;
+    } else if (z->raw.modrm.rm == WITH_SIB) {
+        unsigned index = z->raw.sib.index | (unsigned)z->raw.rex.X << 3;
+        if (z->raw.sib.base != NO_BASE || z->raw.modrm.mod)
+            address += g[z->raw.sib.base | (unsigned)z->raw.rex.B << 3];
+        if (index != GPR_RSP)
+            address += g[index] << z->raw.sib.scale;
+    } else {
+        address += g[z->raw.modrm.rm | (unsigned)z->raw.rex.B << 3];
     }
-    if (in->z.address_width == 32)
+    if (z->address_width == 32)
         address = (uint32_t)address;
-    return o->mem.segment == ZYDIS_REGISTER_FS ? address + t->regs.fs_base : address;
-}
-
-static const ZydisDecodedOperand *memory_operand(const struct insn *in, ZydisDecodedOperand *ops)
-{
-    int n = decode_operands(in, ops);
-    for (int i = 0; i < n; i++)
-        if (ops[i].type == ZYDIS_OPERAND_TYPE_MEMORY &&
-            ops[i].visibility == ZYDIS_OPERAND_VISIBILITY_EXPLICIT)
-            return &ops[i];
-    return NULL;
+    return z->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_FS ? address + t->regs.fs_base : address;
 }
 
 /* The chronicle learns of a store. The instruction is the last of its block. */
@@ -119,13 +116,11 @@ bool perform_checks(struct task *t, const struct insn *in)
 
 bool perform_read_selector(struct task *t, const struct insn *in, uint16_t *value)
 {
-    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
-    const ZydisDecodedOperand *m = memory_operand(in, ops);
-    if (!m) {
+    if (!in_memory(in)) {
         *value = (uint16_t)t->regs.gpr[in->z.raw.modrm.rm | (unsigned)in->z.raw.rex.B << 3];
         return true;
     }
-    if (!guest_read(value, address_of(t, in, m), sizeof *value))
+    if (!guest_read(value, address_of(t, in), sizeof *value))
         return true;
     memory_fault(t);
     return false;
@@ -135,20 +130,17 @@ bool perform_read_selector(struct task *t, const struct insn *in, uint16_t *valu
 
 static enum performed store_table(struct task *t, const struct insn *in, uint64_t base)
 {
-    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
     uint8_t descriptor[10] = {0};
     memcpy(descriptor + 2, &base, sizeof base);
-    uint64_t address = address_of(t, in, memory_operand(in, ops));
+    uint64_t address = address_of(t, in);
     return store(t, address, descriptor, sizeof descriptor) ? done(t, in) : memory_fault(t);
 }
 
 /* A register keeps what lies above the operand's width, also where a processor would clear it: so does Linux. */
 static enum performed store_word(struct task *t, const struct insn *in, uint64_t value)
 {
-    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
-    const ZydisDecodedOperand *m = memory_operand(in, ops);
-    if (m)
-        return store(t, address_of(t, in, m), &value, 2) ? done(t, in) : memory_fault(t);
+    if (in_memory(in))
+        return store(t, address_of(t, in), &value, 2) ? done(t, in) : memory_fault(t);
     memcpy(&t->regs.gpr[in->z.raw.modrm.rm | (unsigned)in->z.raw.rex.B << 3], &value,
            in->z.operand_width / 8u);
     return done(t, in);
@@ -195,8 +187,7 @@ static bool read_backwards(uint8_t *to, uint64_t address, uint64_t size)
 static enum performed xsave(struct task *t, const struct insn *in, enum xsave_form form)
 {
     static struct xsave_image image;
-    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
-    uint64_t address = address_of(t, in, memory_operand(in, ops)), old = 0, asked = asked_for(t);
+    uint64_t address = address_of(t, in), old = 0, asked = asked_for(t);
     if (address & (form == FORM_FXSAVE ? 15 : 63))
         return general_fault(t, 0);
     struct x87_pointers pointers = {0};
@@ -219,8 +210,7 @@ static enum performed xsave(struct task *t, const struct insn *in, enum xsave_fo
 static enum performed xrstor(struct task *t, const struct insn *in, bool fx)
 {
     static struct xsave_image image;
-    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
-    uint64_t address = address_of(t, in, memory_operand(in, ops)), asked = asked_for(t);
+    uint64_t address = address_of(t, in), asked = asked_for(t);
     if (address & (fx ? 15 : 63))
         return general_fault(t, 0);
     const uint64_t form_at = XSAVE_LEGACY + 8,
@@ -241,10 +231,8 @@ static enum performed xrstor(struct task *t, const struct insn *in, bool fx)
 
 void perform_x87_store(struct task *t, const struct insn *in)
 {
-    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
-    const ZydisDecodedOperand *m = memory_operand(in, ops);
     bool narrow = in->z.operand_width == 16;
-    uint64_t address = address_of(t, in, m);
+    uint64_t address = address_of(t, in);
     uint32_t words[4]; /* instruction, opcode and segment, operand, segment */
     uint16_t halves[4];
     void *at = narrow ? (void *)halves : words;
@@ -268,7 +256,7 @@ void perform_x87_store(struct task *t, const struct insn *in)
     halves[3] = 0;
     if (guest_write(from, at, size))
         BUG("what an x87 instruction has stored at 0x%lx cannot be mended", (unsigned long)from);
-    log_store(t, address, m->size / 8u);
+    log_store(t, address, from + size - address + (in->z.mnemonic == ZYDIS_MNEMONIC_FNSAVE ? 80 : 0));
     run_client->x87_after(t, in->pc, &p);
     t->regs.rip = in->pc + in->length;
 }
@@ -338,9 +326,8 @@ static enum performed far_return(struct task *t, const struct insn *in)
 /* jmp and call through a pointer in memory: offset of the operand's width, selector */
 static enum performed far_pointer(struct task *t, const struct insn *in)
 {
-    ZydisDecodedOperand ops[ZYDIS_MAX_OPERAND_COUNT];
     unsigned size = in->z.operand_width / 8u;
-    uint64_t address = address_of(t, in, memory_operand(in, ops)), rip, code, error;
+    uint64_t address = address_of(t, in), rip, code, error;
     if (!read_word(t, address, size, &rip) || !read_word(t, address + size, 2, &code))
         return PERFORMED_FAULT;
     if (!good_selectors(t, code, STACK, &error))
