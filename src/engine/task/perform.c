@@ -80,6 +80,31 @@ static uint64_t address_of(const struct task *t, const struct insn *in)
     return z->attributes & ZYDIS_ATTRIB_HAS_SEGMENT_FS ? address + t->regs.fs_base : address;
 }
 
+/*
+ * Copies to or from the guest's memory, as far as that is there: the guest's stack grows for it. Returns the number of bytes
+ * that were not copied; t->copy_fault says why.
+ */
+static uint64_t copy(struct task *t, void *to, const void *from, uint64_t n)
+{
+    uint64_t left;
+    while ((left = safe_copy(to, from, n))) {
+        siginfo_t info;
+        memcpy(&info, t->copy_fault.siginfo, sizeof info);
+        if (info.si_signo != SIGSEGV || info.si_code != SEGV_MAPERR ||
+            !run_client->grow((uint64_t)(uintptr_t)info.si_addr))
+            break;
+        to = (uint8_t *)to + (n - left);
+        from = (const uint8_t *)from + (n - left);
+        n = left;
+    }
+    return left;
+}
+
+static bool load(struct task *t, void *to, uint64_t address, uint64_t n)
+{
+    return !copy(t, to, (const void *)address, n);
+}
+
 /* The chronicle learns of a store. The instruction is the last of its block. */
 static void log_store(struct task *t, uint64_t address, uint64_t n)
 {
@@ -89,7 +114,7 @@ static void log_store(struct task *t, uint64_t address, uint64_t n)
 
 static bool store(struct task *t, uint64_t address, const void *bytes, uint64_t n)
 {
-    size_t left = safe_copy((void *)address, bytes, n);
+    uint64_t left = copy(t, (void *)address, bytes, n);
     log_store(t, address, n - left);
     return !left;
 }
@@ -120,7 +145,7 @@ bool perform_read_selector(struct task *t, const struct insn *in, uint16_t *valu
         *value = (uint16_t)t->regs.gpr[in->z.raw.modrm.rm | (unsigned)in->z.raw.rex.B << 3];
         return true;
     }
-    if (!guest_read(value, address_of(t, in), sizeof *value))
+    if (load(t, value, address_of(t, in), sizeof *value))
         return true;
     memory_fault(t);
     return false;
@@ -167,21 +192,21 @@ static uint64_t asked_for(const struct task *t)
  * Processors look at the end of an area before they store, and then at its beginning, so that nothing is stored of what faults.
  * An area lies in two pages at most.
  */
-static bool writable(uint64_t address, uint64_t size)
+static bool writable(struct task *t, uint64_t address, uint64_t size)
 {
     for (int i = 0; i < 2; i++) {
         uint64_t at = i ? address : address + size - 1;
         uint8_t byte = 0;
-        guest_read(&byte, at, 1); /* if it fails, so does the write, and says so */
-        if (guest_write(at, &byte, 1))
+        load(t, &byte, at, 1); /* if it fails, so does the write, and says so */
+        if (copy(t, (void *)at, &byte, 1))
             return false;
     }
     return true;
 }
 
-static bool read_backwards(uint8_t *to, uint64_t address, uint64_t size)
+static bool load_backwards(struct task *t, uint8_t *to, uint64_t address, uint64_t size)
 {
-    return !guest_read(to + size - 1, address + size - 1, 1) && !guest_read(to, address, size);
+    return load(t, to + size - 1, address + size - 1, 1) && load(t, to, address, size);
 }
 
 static enum performed xsave(struct task *t, const struct insn *in, enum xsave_form form)
@@ -195,9 +220,9 @@ static enum performed xsave(struct task *t, const struct insn *in, enum xsave_fo
         pointers = translate_x87_pointers(t);
         run_client->x87_before(t, in->pc, &pointers);
     }
-    bool stored = writable(address, xsave_reach(&engine.cpu, form, asked));
+    bool stored = writable(t, address, xsave_reach(&engine.cpu, form, asked));
     if (stored && form == FORM_STANDARD)
-        stored = !guest_read(&old, address + XSAVE_LEGACY, sizeof old);
+        stored = load(t, &old, address + XSAVE_LEGACY, sizeof old);
     struct xsave_state state = state_of(t);
     xsave_store(&engine.cpu, &state, form, asked, is_wide(in), old, &pointers, &image);
     for (unsigned i = 0; stored && i < image.count; i++)
@@ -215,13 +240,13 @@ static enum performed xrstor(struct task *t, const struct insn *in, bool fx)
         return general_fault(t, 0);
     const uint64_t form_at = XSAVE_LEGACY + 8,
                    first = fx ? XSAVE_LEGACY - 1 : form_at; /* what is read first */
-    if (guest_read(image.bytes + first, address + first, 1) ||
-        guest_read(image.bytes, address, fx ? XSAVE_LEGACY : XSAVE_EXTENDED))
+    if (!load(t, image.bytes + first, address + first, 1) ||
+        !load(t, image.bytes, address, fx ? XSAVE_LEGACY : XSAVE_EXTENDED))
         return memory_fault(t);
     if (!xsave_plan_load(&engine.cpu, fx, asked, &image))
         return general_fault(t, 0);
     for (unsigned i = image.count; i-- > 0;)
-        if (!read_backwards(image.bytes + image.parts[i].offset, address + image.parts[i].offset,
+        if (!load_backwards(t, image.bytes + image.parts[i].offset, address + image.parts[i].offset,
                             image.parts[i].size))
             return memory_fault(t);
     struct xsave_state state = state_of(t);
@@ -269,7 +294,7 @@ void perform_x87_store(struct task *t, const struct insn *in)
 static bool read_word(struct task *t, uint64_t address, unsigned size, uint64_t *value)
 {
     *value = 0;
-    if (!guest_read(value, address, size))
+    if (load(t, value, address, size))
         return true;
     memory_fault(t);
     return false;
