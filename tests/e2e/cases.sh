@@ -24,6 +24,10 @@ into() {
 
 case_holds() { # case_holds PROGRAM
     into native "$1"
+    if ! grep -q '^OK' native.out && grep -q '^Seccomp:[[:space:]]*2' /proc/self/status; then
+        skip "$name, $how build" "it fails natively under this system-call filter"
+        return
+    fi
     grep -q '^OK' native.out || { echo "natively:"; cat native.out; return 1; }
     rm -rf "$here/case.trace"
     into recorded "$CLIO" record -o "$here/case.trace" -- "$1"

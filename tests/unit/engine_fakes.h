@@ -30,6 +30,7 @@
 #include "engine/memory/replica.h"
 #include "engine/memory/space.h"
 #include "protocol/store.h"
+#include "pipe_copy.h"
 
 struct engine engine;
 static struct task fake_task;
@@ -59,9 +60,7 @@ static uint32_t fake_ninvalidated;
 
 size_t safe_copy(void *to, const void *from, size_t n)
 {
-    struct iovec local = {to, n}, remote = {(void *)from, n};
-    int64_t done = n ? raw5(SYS_process_vm_readv, getpid(), &local, 1, &remote, 1) : 0;
-    return n - (size_t)(done > 0 ? done : 0);
+    return n - pipe_copy(to, from, n);
 }
 
 void effect_add(struct task *t, uint64_t addr, uint64_t len)

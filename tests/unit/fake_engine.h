@@ -25,6 +25,7 @@
 #include "engine/kernel/table.h"
 #include "engine/kernel/vfork.h"
 #include "engine/memory/space.h"
+#include "pipe_copy.h"
 
 /* The real one asks the store where the limits of files are in the way. */
 int session_make_memory(const void *bytes, uint32_t size)
@@ -138,10 +139,7 @@ void event_note(const char *format, ...)
 /* The kernel copies, so that no fault reaches us. */
 size_t safe_copy(void *to, const void *from, size_t n)
 {
-    struct iovec a = {to, n}, b = {(void *)from, n};
-    int64_t done =
-        raw6(SYS_process_vm_readv, (uint64_t)raw0(SYS_getpid), (uint64_t)&a, 1, (uint64_t)&b, 1, 0);
-    return done < 0 ? n : n - (size_t)done;
+    return n - pipe_copy(to, from, n);
 }
 
 int64_t guest_string(char *to, size_t size, uint64_t addr)
