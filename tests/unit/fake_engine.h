@@ -81,6 +81,11 @@ FAKE(both_rt_sigreturn)
 FAKE(rec_sigaltstack)
 FAKE(rec_rt_sigsuspend)
 
+void signals_sets(uint64_t *ignored, uint64_t *caught)
+{
+    *ignored = *caught = 0;
+}
+
 int vfork_keeper;
 bool slow_wait4(const struct sys_call *c)
 {

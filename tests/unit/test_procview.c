@@ -3,8 +3,9 @@
  */
 // LINK: src/engine/kernel/table.c src/engine/kernel/prctl.c src/engine/kernel/mdwe.c src/engine/kernel/ioctl.c src/engine/kernel/files.c
 // LINK: src/engine/kernel/generic.c src/engine/host/hostfd.c src/engine/host/hostfd_fast.c src/engine/kernel/pagediff.c
-// LINK: src/engine/kernel/procview.c src/engine/kernel/running.c src/engine/kernel/unknown.c src/engine/kernel/sharedcopy.c src/engine/kernel/limits.c
+// LINK: src/engine/kernel/procview.c src/engine/kernel/procself.c src/engine/kernel/running.c src/engine/kernel/unknown.c src/engine/kernel/sharedcopy.c src/engine/kernel/limits.c
 // LINK: src/engine/kernel/process_fast.c src/engine/kernel/effects_fast.c src/engine/kernel/files_fast.c src/engine/memory/objects.c
+// LINK: src/engine/cpu/cpuid.c src/engine/cpu/features.c src/engine/cpu/xsave.c
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,9 @@ static int setup(void **state)
     mprotect(page + 2 * 4096, 4096, PROT_NONE);
     fake_map(page, 2 * 4096, PROT_READ | PROT_WRITE, false);
     close(mkstemp(program));
+    static struct ring_control control;
+    engine.control = &control;
+    engine.task = &fake_task;
     engine.trace_dir = -1;
     running_set(open(program, O_RDONLY));
     memcpy(page + 2000, "prog\0arg 1\0arg2", 16);

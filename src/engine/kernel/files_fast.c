@@ -432,7 +432,9 @@ enum { PATH_PEEK = 24 };
 /* The last component of a relative path is one that /proc/<pid> has and the engine answers for. */
 static bool suspicious_relative(const char *path, int length)
 {
-    static const char *const names[] = {"exe", "maps", "cmdline", "environ", "auxv"};
+    static const char *const names[] = {"exe",   "maps",   "cmdline",      "environ", "auxv",
+                                        "mem",   "smaps",  "smaps_rollup", "status",  "stat",
+                                        "statm", "limits", "cpuinfo"};
     int last = length;
     while (last && path[last - 1] != '/')
         last--;

@@ -59,6 +59,11 @@ static int64_t current(uint32_t resource, struct rlimit *value)
     return 0;
 }
 
+int limits_current(uint32_t resource, struct rlimit *value)
+{
+    return (int)current(resource, value);
+}
+
 /* Either address may be 0. */
 static int64_t keep(struct task *t, uint32_t resource, uint64_t new_at, uint64_t old_at)
 {

@@ -20,6 +20,7 @@
 #include "engine/host/hostfd.h"
 #include "engine/host/raw.h"
 #include "engine/kernel/files.h"
+#include "engine/kernel/procself.h"
 #include "engine/kernel/running.h"
 #include "engine/kernel/selfmem.h"
 #include "engine/memory/space.h"
@@ -29,7 +30,7 @@ enum { PATH_ROOM = PATH_MAX + 64 };
 enum view {
     VIEW_NONE,
     VIEW_EXE,
-    VIEW_MAPS,
+    VIEW_TEXT,
     VIEW_CMDLINE,
     VIEW_ENVIRON,
     VIEW_AUXV,
@@ -40,7 +41,8 @@ enum view {
 
 struct seen {
     enum view view;
-    int fd; /* VIEW_FD: the number */
+    int fd;            /* VIEW_FD: the number */
+    procself_fn *text; /* VIEW_TEXT */
 };
 
 /* ---- which file a path names ---- */
@@ -91,14 +93,28 @@ static struct seen classify_rest(const char *rest)
     static const struct {
         const char *name;
         enum view view;
-    } names[] = {{"exe", VIEW_EXE},         {"maps", VIEW_MAPS},      {"cmdline", VIEW_CMDLINE},
-                 {"environ", VIEW_ENVIRON}, {"auxv", VIEW_AUXV},      {"mem", VIEW_MEM},
-                 {"smaps", VIEW_HOST},      {"numa_maps", VIEW_HOST}, {"smaps_rollup", VIEW_HOST},
-                 {"pagemap", VIEW_HOST},    {"map_files", VIEW_HOST}};
-    struct seen s = {VIEW_NONE, -1};
+        procself_fn *text;
+    } names[] = {{"exe", VIEW_EXE, NULL},
+                 {"cmdline", VIEW_CMDLINE, NULL},
+                 {"environ", VIEW_ENVIRON, NULL},
+                 {"auxv", VIEW_AUXV, NULL},
+                 {"mem", VIEW_MEM, NULL},
+                 {"maps", VIEW_TEXT, procself_maps},
+                 {"smaps", VIEW_TEXT, procself_smaps},
+                 {"smaps_rollup", VIEW_TEXT, procself_smaps_rollup},
+                 {"status", VIEW_TEXT, procself_status},
+                 {"stat", VIEW_TEXT, procself_stat},
+                 {"statm", VIEW_TEXT, procself_statm},
+                 {"limits", VIEW_TEXT, procself_limits},
+                 {"numa_maps", VIEW_HOST, NULL},
+                 {"pagemap", VIEW_HOST, NULL},
+                 {"map_files", VIEW_HOST, NULL}};
+    struct seen s = {VIEW_NONE, -1, NULL};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(rest, names[i].name))
+        if (!strcmp(rest, names[i].name)) {
             s.view = names[i].view;
+            s.text = names[i].text;
+        }
     const char *number = component(rest, "fd");
     if (!number)
         number = component(rest, "fdinfo");
@@ -110,13 +126,16 @@ static struct seen classify_rest(const char *rest)
 static struct seen classify(const char *path)
 {
     static const char *const standard[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
-    struct seen s = {VIEW_NONE, -1};
+    struct seen s = {VIEW_NONE, -1, NULL};
     const char *rest = in_own_proc(path);
     if (rest)
         return classify_rest(rest);
+    const char *file = component(skip_slashes(path), "proc");
+    if (file && !strcmp(file, "cpuinfo"))
+        return (struct seen){VIEW_TEXT, -1, procself_cpuinfo};
     for (int i = 0; i < 3; i++)
         if (!strcmp(path, standard[i]))
-            return (struct seen){VIEW_FD, i};
+            return (struct seen){VIEW_FD, i, NULL};
     if (!strncmp(path, "/dev/fd/", 8) && number_component(path + 8, &s.fd))
         s.view = VIEW_FD;
     return s;
@@ -147,7 +166,7 @@ static bool absolute(char *to, int dirfd, const char *path)
 static struct seen classify_at(int dirfd, const char *path)
 {
     char full[PATH_ROOM];
-    struct seen none = {VIEW_NONE, -1};
+    struct seen none = {VIEW_NONE, -1, NULL};
     return absolute(full, dirfd, path) ? classify(full) : none;
 }
 
@@ -158,43 +177,6 @@ const char *procview_exe_path(int dirfd, const char *path)
 }
 
 /* ---- contents ---- */
-
-/* A name as the kernel shows it: newlines as \012. */
-static void print_path(FILE *f, const char *path)
-{
-    for (; *path; path++)
-        if (*path == '\n')
-            fputs("\\012", f);
-        else
-            fputc(*path, f);
-}
-
-static void print_vma(FILE *f, const struct space *s, const struct vma *v)
-{
-    int width = fprintf(f, "%08lx-%08lx %c%c%c%c %08lx %02x:%02x %lu ", v->start, v->end,
-                        v->prot & PROT_READ ? 'r' : '-', v->prot & PROT_WRITE ? 'w' : '-',
-                        v->prot & PROT_EXEC ? 'x' : '-', v->shared ? 's' : 'p', v->file ? v->offset : 0,
-                        v->file ? major(v->file->dev) : 0, v->file ? minor(v->file->dev) : 0,
-                        v->file ? v->file->ino : 0);
-    const char *name = NULL;
-    if (v->file)
-        name = v->file->path;
-    else if (v->start <= s->brk && v->end >= s->brk_start && s->brk > s->brk_start)
-        name = "[heap]";
-    else if (s->stack_high && v->start < s->stack_high && v->end >= s->stack_high)
-        name = "[stack]";
-    if (name) {
-        fprintf(f, "%*s", width < 73 ? 73 - width : 0, "");
-        print_path(f, name);
-    }
-    fputc('\n', f);
-}
-
-static void print_maps(FILE *f)
-{
-    for (uint32_t i = 0; i < guest_space.count; i++)
-        print_vma(f, &guest_space, &guest_space.vmas[i]);
-}
 
 /* Guest memory [low, high); what cannot be read ends it. */
 static void print_range(FILE *f, uint64_t low, uint64_t high)
@@ -210,12 +192,12 @@ static void print_range(FILE *f, uint64_t low, uint64_t high)
     }
 }
 
-static void print_view(FILE *f, enum view view)
+static void print_view(FILE *f, const struct seen *seen)
 {
     const struct space *s = &guest_space;
-    switch (view) {
-    case VIEW_MAPS:
-        print_maps(f);
+    switch (seen->view) {
+    case VIEW_TEXT:
+        seen->text(f);
         return;
     case VIEW_CMDLINE:
         print_range(f, s->arg_start, s->arg_end);
@@ -229,14 +211,14 @@ static void print_view(FILE *f, enum view view)
 }
 
 /* A file in memory that holds the view's text: its descriptor or -errno. */
-static int view_file(enum view view)
+static int view_file(const struct seen *seen)
 {
     char *text;
     size_t size;
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return -ENOMEM;
-    print_view(f, view);
+    print_view(f, seen);
     if (fclose(f))
         return -ENOMEM;
     struct rlimit limit;
@@ -249,14 +231,14 @@ static int view_file(enum view view)
 
 static bool has_text(enum view view)
 {
-    return view == VIEW_MAPS || view == VIEW_CMDLINE || view == VIEW_ENVIRON || view == VIEW_AUXV;
+    return view == VIEW_TEXT || view == VIEW_CMDLINE || view == VIEW_ENVIRON || view == VIEW_AUXV;
 }
 
 /* Puts a file with the view's text in place of `fd`, the kernel's own file. Returns fd or -errno. */
-static int replace_by_view(int fd, enum view view, int flags)
+static int replace_by_view(int fd, const struct seen *seen, int flags)
 {
     char name[40];
-    int error, memory = view_file(view);
+    int error, memory = view_file(seen);
     if (memory < 0) {
         raw1(SYS_close, fd);
         return memory;
@@ -292,7 +274,7 @@ static int path_arg(const struct sys_call *c)
 static struct seen classify_call(const struct sys_call *c)
 {
     char path[PATH_MAX];
-    struct seen none = {VIEW_NONE, -1};
+    struct seen none = {VIEW_NONE, -1, NULL};
     int arg = path_arg(c);
     if (guest_string(path, sizeof path, c->args[arg]) < 0)
         return none;
@@ -373,12 +355,11 @@ int64_t rec_open(struct task *t, struct sys_call *c)
     if (s.view == VIEW_MEM && (flags & O_ACCMODE) != O_RDONLY)
         return c->result = selfmem_opened((int)c->result);
     if (s.view == VIEW_HOST)
-        event_note(
-            "the program reads smaps, numa_maps, pagemap or map_files, which show the engine's memory too");
+        event_note("the program reads numa_maps, pagemap or map_files, which show the engine's memory too");
     if (s.view == VIEW_FD && (flags & O_ACCMODE) != O_RDONLY)
         files_same((int)c->result, s.fd);
     else if (has_text(s.view))
-        c->result = replace_by_view((int)c->result, s.view, (int)flags);
+        c->result = replace_by_view((int)c->result, &s, (int)flags);
     return c->result;
 }
 

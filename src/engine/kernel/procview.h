@@ -1,8 +1,8 @@
 /*
  * procview.h: what the guest sees of itself under /proc.
  *
- * /proc/self/exe is the guest's program, maps, cmdline, environ and auxv are made from what the engine knows,
- * and hidden descriptors do not exist in fd and fdinfo. The forms /proc/<own pid>/, /proc/thread-self/ and
+ * /proc/self/exe is the guest's program; cmdline, environ and auxv, and the texts of procself.h (maps, status, stat and
+ * their like), are made from what the engine knows, at the moment they are opened; and hidden descriptors do not exist in fd and fdinfo. The forms /proc/<own pid>/, /proc/thread-self/ and
  * /proc/self/task/<tid>/ and relative paths are understood too. Everything else is the kernel's. The guest is
  * not hidden from others: /proc/<pid> of another recorded process shows the engine.
  */

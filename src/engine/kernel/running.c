@@ -57,6 +57,11 @@ bool running_link(char *to, size_t size)
     return fd >= 0;
 }
 
+bool running_file(struct stat *file)
+{
+    return hostfd(program) >= 0 && !fstat(hostfd(program), file);
+}
+
 bool running_busy(const struct stat *file)
 {
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place_of(file), .l_len = 1};

@@ -18,6 +18,8 @@
 void running_set(int fd);
 /* Writes a path that leads to the program's file, whatever its name is now. False when it is not known. */
 bool running_link(char *to, size_t size);
+/* The program's file. False when it is not known. */
+bool running_file(struct stat *file);
 /* True when a process of this recording runs the file. */
 bool running_busy(const struct stat *file);
 

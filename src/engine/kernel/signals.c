@@ -417,6 +417,14 @@ void signals_begin(struct task *t)
     disposition_mask(t->blocked);
 }
 
+void signals_sets(uint64_t *ignored, uint64_t *caught)
+{
+    *ignored = *caught = 0;
+    for (int signo = 1; signo <= SIGNALS; signo++)
+        if (actions[signo].handler)
+            *(actions[signo].handler == 1 ? ignored : caught) |= bit(signo);
+}
+
 void signals_clear_handlers(struct task *t)
 {
     for (int signo = 1; signo <= SIGNALS; signo++) {

@@ -24,6 +24,8 @@ int64_t both_rt_sigreturn(struct task *t, struct sys_call *c);
 
 /* Recording: takes over the dispositions and mask that the process was started with. */
 void signals_begin(struct task *t);
+/* Which signals are ignored and which have a handler. */
+void signals_sets(uint64_t *ignored, uint64_t *caught);
 /* CLONE_CLEAR_SIGHAND: what is not ignored has its default action. */
 void signals_clear_handlers(struct task *t);
 /* What a successful exec does to dispositions and the alternate stack. */

@@ -238,9 +238,8 @@ static bool replay_grow(uint64_t addr)
 
 /*
  * Sets bytes of one page that the guest itself cannot write: a read-only view of a file that the program
- * wrote, or memory that a vfork child wrote and then protected, or that was changed through /proc/self/mem. A page
- * beyond the end of the captured file, which was there because the file grew, becomes memory of
- * its own.
+ * wrote, or memory that was written through /proc/self/mem, or by a vfork child that then protected it. A page beyond
+ * the end of the captured file, which was there because the file grew, becomes memory of its own.
  */
 static bool store_in_view(const struct vma *v, uint64_t addr, const uint8_t *bytes, uint64_t len)
 {
