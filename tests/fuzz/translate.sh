@@ -52,7 +52,7 @@ same() {
 # Recorded in one block shape, against the native run: as it is, or with a timer, which must not change the sum at the end.
 record_shape() { # record_shape SHAPE TRACE [async]
     # shellcheck disable=SC2086
-    run "record$1" "$CLIO" record $1 -o "$PWD/$2$1" -- ./program "$rounds" ${3-}
+    run "record$1" "$CLIO" record --cpu=v3+adx $1 -o "$PWD/$2$1" -- ./program "$rounds" ${3-}
     local status=$?
     if [ -n "${3-}" ]; then
         tail -n 1 "record$1" >last

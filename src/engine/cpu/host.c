@@ -6,11 +6,14 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/features.h"
 
+/* In a virtual machine every CPUID is an exit to the hypervisor: no leaf is asked for twice. */
+static uint32_t max_basic, max_extended;
+
 static struct cpu_leaf ask(uint32_t leaf, uint32_t sub)
 {
     struct cpu_leaf r = {0};
-    if (!__get_cpuid_count(leaf, sub, &r.a, &r.b, &r.c, &r.d))
-        r = (struct cpu_leaf){0};
+    if (leaf <= (leaf >> 31 ? max_extended : max_basic))
+        __cpuid_count(leaf, sub, r.a, r.b, r.c, r.d);
     return r;
 }
 
@@ -40,6 +43,8 @@ static void hide(struct cpu_host *host, const char *text)
 
 void cpu_host_ask(struct cpu_host *host)
 {
+    max_basic = __get_cpuid_max(0, NULL);
+    max_extended = __get_cpuid_max(0x80000000, NULL);
     *host = (struct cpu_host){
         .leaf = {[LEAF_1] = ask(1, 0),
                  [LEAF_7] = ask(7, 0),
@@ -50,7 +55,8 @@ void cpu_host_ask(struct cpu_host *host)
         host->leaf[LEAF_7_1] = ask(7, 1);
     if (host->leaf[LEAF_1].c & bit_OSXSAVE) {
         host->xcr0 = ask_xcr0();
-        for (uint32_t i = 2; i < CPU_COMPONENTS; i++)
+        host->layout.offset[2] = 576; /* on all processors */
+        for (uint32_t i = 3; i < CPU_COMPONENTS; i++)
             if (host->xcr0 & CPU_KEPT & 1u << i)
                 host->layout.offset[i] = ask(0xd, i).b;
     }
