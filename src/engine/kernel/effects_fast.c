@@ -6,6 +6,7 @@
  * are cut down to what the guest can write.
  */
 #include <errno.h>
+#include <linux/kcmp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -383,6 +384,8 @@ bool sys_names_hidden(const struct sys_row *row, const struct sys_call *c)
 {
     if (c->nr == SYS_mmap && (c->args[3] & MAP_ANONYMOUS))
         return false; /* the descriptor is ignored */
+    if (c->nr == SYS_kcmp && (uint32_t)c->args[2] != KCMP_FILE)
+        return false;
     for (unsigned bits = row->fds; bits; bits &= bits - 1)
         if (hostfd_is((int32_t)c->args[__builtin_ctz(bits)]))
             return true;

@@ -389,7 +389,7 @@ const struct sys_row sys_table[] = {
     ROW(309, getcpu, OUTSIDE, 0, OUTS(FIXED(0, 4), FIXED(1, 4))),
     ROW(310, process_vm_readv, OUTSIDE, ROW_VECTOR, OUTS(IOVEC(1, 2))),
     ROW(311, process_vm_writev, OUTSIDE, 0, OUTS(FN(ON_SUCCESS, out_vm_writev))),
-    SEEN(312, kcmp, OUTSIDE),
+    SEEN(312, kcmp, OUTSIDE, FDS(24)),
     SEEN(313, finit_module, OUTSIDE, FDS(1)),
     ROW(314, sched_setattr, OUTSIDE, 0, OUTS(FIXED_ON(ON_ALWAYS, 1, 4))),
     ROW(315, sched_getattr, OUTSIDE, 0, OUTS(ARG(ON_MAYBE, 1, 2, 1))),
