@@ -83,9 +83,9 @@ static void low(void)
     ok(b == (uint8_t *)0x47123000, "MAP_32BIT with a hint");
     uint8_t *c = mmap((void *)0x123456789000, P, RWX, ANON | MAP_32BIT, -1, 0);
     ok((uintptr_t)c < 0x80000000, "MAP_32BIT with a hint beyond");
-    uint8_t *d = mmap(NULL, 400 << 20, PROT_NONE, ANON | MAP_32BIT, -1, 0);
-    ok((uintptr_t)d < 0x80000000, "MAP_32BIT, 400 MiB");
-    munmap(a, 1 << 20), munmap(b, P), munmap(c, P), munmap(d, 400 << 20);
+    uint8_t *d = mmap(NULL, 200 << 20, PROT_NONE, ANON | MAP_32BIT, -1, 0);
+    ok((uintptr_t)d < 0x80000000, "MAP_32BIT, 200 MiB");
+    munmap(a, 1 << 20), munmap(b, P), munmap(c, P), munmap(d, 200 << 20);
     ok(mmap((void *)1, P, RWX, ANON, -1, 0) != MAP_FAILED, "a hint that is no page");
     ok(mmap((void *)0xffff800000000000, P, RWX, ANON, -1, 0) != MAP_FAILED, "a hint in the kernel");
     ok(mmap((void *)0xffff800000000000, P, RWX, ANON | MAP_FIXED, -1, 0) == MAP_FAILED && errno == ENOMEM,

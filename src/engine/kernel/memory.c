@@ -436,39 +436,49 @@ struct remap {
     struct vma v; /* of old */
 };
 
-/* MREMAP_DONTUNMAP leaves empty memory behind; known for private anonymous memory only, as before Linux 5.13.
- */
-static int64_t remap_to(struct space *s, const struct remap *m, uint64_t at)
-{
-    if ((m->flags & MREMAP_DONTUNMAP) && (m->v.file || m->v.shared))
-        return -EINVAL;
-    int error = change_move(s, at, m->len, m->old, m->old_len);
-    if (error)
-        return error;
-    if (m->flags & MREMAP_DONTUNMAP) {
-        struct vma rest = m->v;
-        rest.start = m->old;
-        rest.end = m->old + m->old_len;
-        error = change_map(s, &rest, -1, MAP_NORESERVE);
-        if (error)
-            event_note("mremap(MREMAP_DONTUNMAP) could not keep 0x%lx mapped: error %d",
-                       (unsigned long)m->old, -error);
-    }
-    return (int64_t)at;
-}
-
 /* old_len 0: a second mapping of shared memory. */
 static int64_t remap_alias(struct space *s, const struct remap *m, uint64_t at)
 {
-    int64_t r = raw5(SYS_mremap, m->old, 0, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+    int64_t r = space_reserve(s, at, at + m->len);
+    if (!r)
+        r = raw5(SYS_mremap, m->old, 0, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, at);
     if (r < 0)
         return r;
     struct vma v = m->v;
     v.offset += m->old - v.start;
     v.start = at;
     v.end = at + m->len;
-    int error = v.object ? change_alias(s, &v) : change_adopt(s, &v, "a second view of a device");
-    return error ? error : (int64_t)at;
+    return v.object ? change_alias(s, &v) : change_adopt(s, &v, "a second view of a device");
+}
+
+/* Private memory moves away and leaves empty memory behind. */
+static int64_t remap_keeping(struct space *s, const struct remap *m, uint64_t at)
+{
+    if (m->v.file)
+        return change_move_keeping(s, at, m->old, m->len);
+    int error = change_move(s, at, m->len, m->old, m->old_len);
+    if (error)
+        return error;
+    struct vma rest = m->v;
+    rest.start = m->old;
+    rest.end = m->old + m->old_len;
+    error = change_map(s, &rest, -1, MAP_NORESERVE);
+    if (error)
+        event_note("mremap(MREMAP_DONTUNMAP) could not keep 0x%lx mapped: error %d", (unsigned long)m->old,
+                   -error);
+    return 0;
+}
+
+/* Shared memory that stays behind is the same memory: MREMAP_DONTUNMAP then is a second mapping. */
+static int64_t remap_to(struct space *s, const struct remap *m, uint64_t at)
+{
+    bool keeps = m->flags & MREMAP_DONTUNMAP;
+    int64_t error = !m->old_len || (keeps && m->v.shared) ? remap_alias(s, m, at)
+                    : keeps                               ? remap_keeping(s, m, at)
+                                                          : change_move(s, at, m->len, m->old, m->old_len);
+    if (error == -EEXIST)
+        return refuse_address(at, m->len);
+    return error < 0 ? error : (int64_t)at;
 }
 
 /* Where a mapping that may move goes, or an error. */
@@ -476,9 +486,49 @@ static int64_t remap_address(struct space *s, const struct remap *m)
 {
     if (m->flags & MREMAP_FIXED)
         return space_legal(m->target, m->len) ? (int64_t)m->target : refuse_address(m->target, m->len);
-    uint64_t align = m->len % HUGE_PAGE ? PAGE_SIZE : HUGE_PAGE;
-    uint64_t at = space_pick(s, m->len, align, 0);
+    uint64_t hint = m->flags & MREMAP_DONTUNMAP ? m->target : 0;
+    uint64_t align = m->len % HUGE_PAGE || m->v.file || hint ? PAGE_SIZE : HUGE_PAGE;
+    uint64_t at = space_pick(s, m->len, align, hint);
     return at ? (int64_t)at : -ENOMEM;
+}
+
+/* From Linux 6.17 on, several mappings may be moved at once where none changes its size. */
+static bool kernel_moves_several(void)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    static int known;
+    if (!known) {
+        int64_t at = raw6(SYS_mmap, 0, 4 * PAGE_SIZE, PROT_NONE, flags, (uint64_t)-1, 0);
+        raw3(SYS_mprotect, at, PAGE_SIZE, PROT_READ);
+        uint64_t to = (uint64_t)at + 2 * PAGE_SIZE;
+        known = raw5(SYS_mremap, at, 2 * PAGE_SIZE, 2 * PAGE_SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, to) < 0 ? -1
+                                                                                                          : 1;
+        raw2(SYS_munmap, at, 4 * PAGE_SIZE);
+    }
+    return known > 0;
+}
+
+/* Moves one mapping after the other; gaps between them stay gaps. */
+static int64_t remap_several(struct space *s, struct remap *m)
+{
+    uint64_t from = m->old, end = m->old + m->old_len, to = m->target;
+    const struct vma *v = space_find(s, from);
+    for (; v && v->start < end; v = space_at_or_above(s, from)) {
+        m->v = *v;
+        m->old = v->start > from ? v->start : from;
+        m->target = to + (m->old - from);
+        m->len = m->old_len = (v->end < end ? v->end : end) - m->old;
+        from = m->old + m->len;
+        to = m->target + m->len;
+        int64_t at = remap_address(s, m);
+        if (at >= 0)
+            at = remap_to(s, m, (uint64_t)at);
+        if (at < 0)
+            return at;
+        if (from >= end)
+            break;
+    }
+    return 0;
 }
 
 /* What is wrong whatever is mapped. */
@@ -519,6 +569,12 @@ int64_t rec_mremap(struct task *t, struct sys_call *c)
     }
     if (!m.old_len && !v->shared)
         return -EINVAL;
+    if (v->end - m.old < m.old_len && (m.flags & MREMAP_FIXED) && m.old_len == m.len &&
+        kernel_moves_several()) {
+        uint64_t target = m.target;
+        at = remap_several(s, &m);
+        return at < 0 ? at : (int64_t)target;
+    }
     if (v->end - m.old < (m.len < m.old_len ? m.len : m.old_len))
         return -EFAULT;
     if (m.len < m.old_len) {
@@ -534,11 +590,7 @@ int64_t rec_mremap(struct task *t, struct sys_call *c)
     if (!(m.flags & MREMAP_MAYMOVE))
         return -ENOMEM;
     at = remap_address(s, &m);
-    if (at < 0)
-        return at;
-    if (!m.old_len)
-        return remap_alias(s, &m, (uint64_t)at);
-    return remap_to(s, &m, (uint64_t)at);
+    return at < 0 ? at : remap_to(s, &m, (uint64_t)at);
 }
 
 /* Shows other pages of what a shared mapping shows. */
@@ -826,6 +878,8 @@ int64_t rec_shmat(struct task *t, struct sys_call *c)
     int64_t at = shm_address(s, c->args[1], len, flags);
     if (at < 0)
         return at;
+    if ((flags & SHM_REMAP) && space_reserve(s, (uint64_t)at, (uint64_t)at + len))
+        return refuse_address((uint64_t)at, len);
     r = raw3(SYS_shmat, id, at, (flags & ~(uint64_t)SHM_EXEC) & ~(uint64_t)SHM_RND);
     if (r < 0)
         return r;

@@ -248,6 +248,21 @@ int change_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uin
     return 0;
 }
 
+int change_move_keeping(struct space *s, uint64_t start, uint64_t old, uint64_t len)
+{
+    int error = space_move_keeping(s, start, old, len);
+    if (error)
+        return error;
+    report(MAP_OP_MOVE, start, len, &(struct trace_map){.offset = old, .aux = len}, NULL);
+    struct vma rest = *space_find(s, old);
+    rest.offset += old - rest.start;
+    rest.start = old;
+    rest.end = old + len;
+    report_mapping(&rest, false);
+    effect_add_file(engine.task, old, old + len);
+    return 0;
+}
+
 void change_discard(struct space *s, uint64_t start, uint64_t len, bool removed)
 {
     space_content_changed(s, start, start + len);

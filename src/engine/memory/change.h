@@ -30,6 +30,8 @@ void change_grow_arguments(struct space *s, const uint64_t args[6]);
 int change_unmap(struct space *s, uint64_t start, uint64_t len);
 int change_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot);
 int change_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint64_t old_len);
+/* As space_move_keeping, of a private mapping of a file. */
+int change_move_keeping(struct space *s, uint64_t start, uint64_t old, uint64_t len);
 /* The guest dropped the range's content; the host has done it already. removed: from shared memory, too. */
 void change_discard(struct space *s, uint64_t start, uint64_t len, bool removed);
 

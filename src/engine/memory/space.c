@@ -250,22 +250,34 @@ int space_host_prot(uint32_t prot)
     return (int)(prot & (PROT_READ | PROT_WRITE)) | (prot & PROT_EXEC ? PROT_READ : 0);
 }
 
-/*
- * Where the kernel may have put something of the engine's: reserves what is not the guest's of [start, end). -EEXIST when
- * some of it is in use.
- */
-static int reserve_host(const struct space *s, uint64_t start, uint64_t end)
+/* The first part of [*start, end) that is not the guest's, as [*start, return value). */
+static uint64_t next_gap(const struct space *s, uint64_t *start, uint64_t end)
 {
-    for (uint32_t i = index_above(s, start); start < end && end > TABLES_HIGH; i++) {
-        const struct vma *v = i < s->count ? &s->vmas[i] : NULL;
-        uint64_t gap = v && v->start < end ? v->start : end;
-        int64_t r = gap <= start ? 0
-                                 : raw6(SYS_mmap, start, gap - start, PROT_NONE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
-                                        (uint64_t)-1, 0);
-        if (r < 0)
+    const struct vma *v;
+    while (*start < end && (v = space_find(s, *start)))
+        *start = v->end;
+    v = space_at_or_above(s, *start);
+    return v && v->start < end ? v->start : end;
+}
+
+static void release_host(const struct space *s, uint64_t start, uint64_t end)
+{
+    for (uint64_t to; end > TABLES_HIGH && start < end; start = to)
+        if ((to = next_gap(s, &start, end)) > start)
+            raw2(SYS_munmap, start, to - start);
+}
+
+int space_reserve(const struct space *s, uint64_t start, uint64_t end)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    uint64_t at = start, to;
+    for (; end > TABLES_HIGH && at < end; at = to) {
+        to = next_gap(s, &at, end);
+        int64_t r = to > at ? raw6(SYS_mmap, at, to - at, PROT_NONE, flags, (uint64_t)-1, 0) : 0;
+        if (r < 0) {
+            release_host(s, start, at);
             return (int)r;
-        start = v && gap < end ? v->end : end;
+        }
     }
     return 0;
 }
@@ -356,13 +368,15 @@ int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
     uint64_t len = v->end - v->start;
     if (!space_legal(v->start, len) || !reserve(s, 3))
         return -ENOMEM;
-    int error = reserve_host(s, v->start, v->end);
+    int error = space_reserve(s, v->start, v->end);
     if (error)
         return error;
     invalidate(s, v->start, v->end);
     error = host_map(v, fd, host_flags);
-    if (error)
+    if (error) {
+        release_host(s, v->start, v->end);
         return error;
+    }
     struct vma new = *v;
     mark_dirty(&new);
     replace(s, &new);
@@ -499,7 +513,7 @@ int space_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint
         invalidate(s, start, start + len);
     /* one that grows in place, too: watched pages are mappings of their own */
     bool split = invalidate(s, old, old + old_len);
-    int64_t r = start == old ? 0 : reserve_host(s, start, start + len);
+    int64_t r = start == old ? 0 : space_reserve(s, start, start + len);
     if (!r)
         r = host_mremap(old, old_len, start, len);
     if (r == -EFAULT && (split || engine.mode == ENGINE_REPLAY))
@@ -514,6 +528,27 @@ int space_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint
     gap_appeared(s, old);
     LOG(map, "move 0x%lx+0x%lx to 0x%lx+0x%lx", (unsigned long)old, (unsigned long)old_len,
         (unsigned long)start, (unsigned long)len);
+    return 0;
+}
+
+int space_move_keeping(struct space *s, uint64_t start, uint64_t old, uint64_t len)
+{
+    const struct vma *v = space_find(s, old);
+    if (!v || v->end - old < len || !space_legal(start, len) || !reserve(s, 5))
+        return -EFAULT;
+    struct vma moved = *v;
+    move_start(&moved, old);
+    moved.start = start;
+    moved.end = start + len;
+    int64_t r = space_reserve(s, start, start + len);
+    if (r)
+        return (int)r;
+    invalidate(s, start, start + len);
+    invalidate(s, old, old + len);
+    r = raw5(SYS_mremap, old, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, start);
+    if (r < 0)
+        return (int)r;
+    replace(s, &moved);
     return 0;
 }
 

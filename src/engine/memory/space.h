@@ -120,6 +120,13 @@ int space_protect(struct space *s, uint64_t start, uint64_t len, uint32_t prot);
  * place; otherwise the destination replaces what is there and must not overlap the source.
  */
 int space_move(struct space *s, uint64_t start, uint64_t len, uint64_t old, uint64_t old_len);
+/* The pages of [old, old+len), which lies in one vma, go to start; that stays mapped, as if fresh. */
+int space_move_keeping(struct space *s, uint64_t start, uint64_t old, uint64_t len);
+/*
+ * Before the host maps something at [start, end) by itself: reserves what is not the guest's where the kernel may have put
+ * something of the engine's. -EEXIST when it has.
+ */
+int space_reserve(const struct space *s, uint64_t start, uint64_t end);
 /* What lies below a mapping that grows is no place for others, and its growth ends so far above others. */
 #define STACK_GUARD (256 * PAGE_SIZE)
 /*
