@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 cases=${CLIO_CASES:-$TOP/../shared/cases}
-failing="argv_null bad_signal_stack clone_files_fork clone_parent exe_deleted fault_siginfo
+failing="bad_signal_stack fault_siginfo
     ppoll_mask syscall_user_dispatch"
 
 if ! ls "$cases"/*.c >/dev/null 2>&1; then
