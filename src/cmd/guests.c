@@ -35,7 +35,8 @@ int guests_children(pid_t store)
     return n;
 }
 
-char guests_state(pid_t pid)
+/* As /proc/PID/stat has it, 0 when there is no such process. */
+static char state_of(pid_t pid)
 {
     char path[32], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -96,7 +97,7 @@ int guests_all(pid_t store, void (*each)(pid_t pid, void *context), void *contex
     for (size_t i = 0; i < f.count; i++) /* which grows as it is walked */
         add_children(&f, f.pids[i], store);
     for (size_t i = 0; i < f.count; i++) {
-        char state = guests_state(f.pids[i]);
+        char state = state_of(f.pids[i]);
         if (!state || state == 'Z' || state == 'X')
             continue;
         living++;
@@ -112,7 +113,18 @@ static void signal_one(pid_t pid, void *context)
     kill(pid, *(const int *)context);
 }
 
-int guests_signal(pid_t store, int signal)
+void guests_signal(pid_t store, int signal)
 {
-    return guests_all(store, signal_one, &signal);
+    guests_all(store, signal_one, &signal);
+}
+
+static void continue_one(pid_t pid, void *context)
+{
+    if (state_of(pid) == 'T')
+        kill(pid, SIGCONT);
+}
+
+void guests_continue(pid_t store)
+{
+    guests_all(store, continue_one, NULL);
 }

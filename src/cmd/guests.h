@@ -12,9 +12,9 @@
 int guests_children(pid_t store);
 /* All descendants but `store` that are no zombies, as far as /proc shows them; calls each(pid, context). */
 int guests_all(pid_t store, void (*each)(pid_t pid, void *context), void *context);
-/* Sends a signal to all of them; returns how many there were. */
-int guests_signal(pid_t store, int signal);
-/* The state of a process as /proc/PID/stat has it, 0 when there is none. */
-char guests_state(pid_t pid);
+/* Sends a signal to all of them. */
+void guests_signal(pid_t store, int signal);
+/* Continues those that are stopped. */
+void guests_continue(pid_t store);
 
 #endif

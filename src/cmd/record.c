@@ -617,7 +617,7 @@ static void tell_all(void)
         return;
     rec.all_told = true;
     guests_signal(rec.writer.pid, rec.ending);
-    guests_signal(rec.writer.pid, SIGCONT);
+    guests_continue(rec.writer.pid);
 }
 
 /* A signal that the front got. */
@@ -681,13 +681,21 @@ static int ending_timers(uint64_t now)
     return rec.ending ? milliseconds_to(rec.ending_ms + GRACE_MS) : -1;
 }
 
+/* There is a front that has no reason to wait for who is left. */
+static bool may_go_on_alone(void)
+{
+    return rec.guest_gone && !rec.background && !rec.wait && !rec.ending && !rec.killing_ms;
+}
+
 static int timers(void)
 {
     int next = ending_timers(writer_now_ms());
     if (rec.runs_again && front_continue(&rec.front))
         next = sooner(next, RETRY_MS);
-    if (rec.guest_gone && !rec.background)
-        next = sooner(next, milliseconds_to(rec.gone_ms + SETTLE_MS) + 1);
+    if (may_go_on_alone()) {
+        int settled = milliseconds_to(rec.gone_ms + SETTLE_MS);
+        next = sooner(next, settled ? settled : RETRY_MS);
+    }
     return next;
 }
 
@@ -764,16 +772,10 @@ static void go_on_alone(void)
     front_dismiss(&rec.front, rec.status);
 }
 
-static bool left_behind(void)
-{
-    return rec.guest_gone && !rec.background && !rec.wait && !rec.ending && !rec.killing_ms &&
-           writer_now_ms() >= rec.gone_ms + SETTLE_MS;
-}
-
 static void wait_for_guests(void)
 {
     while (!rec.guest_gone || guests_children(rec.writer.pid)) {
-        if (left_behind())
+        if (may_go_on_alone() && writer_now_ms() >= rec.gone_ms + SETTLE_MS)
             go_on_alone();
         wait_for_news(timers());
     }

@@ -230,5 +230,5 @@ else
             rm -rf podman
         done
     fi
-    podman rmi -f clio-test:latest >/dev/null 2>&1
+    podman rmi -f clio-test:latest >/dev/null 2>&1 || :
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SIGKILL of random subsets of {guests, recorder, store} at random moments: each leaves a trace that replays with status
+# SIGKILL of random subsets of {guests, record's two processes, store} at random moments: each leaves a trace that replays with status
 # 0, says where and why it ends, and prints a beginning of what the program printed; no guest outlives its recorder; a
 # recording whose store is killed goes on. CLIO_KILLS is the number of rounds, CLIO_SEED the seed.
 . "$(dirname "$0")/lib.sh"
@@ -42,7 +42,7 @@ gone() { # gone MARK SECONDS: nothing of the round runs any more (twice in a row
 }
 
 one_round() { # one_round NUMBER
-    local n=$1 mark=$$.$1 recorder guests store victims='' subset status cut
+    local n=$1 mark=$$.$1 recorder child guests store victims='' subset status cut
     export CLIO_KILL_ROUND=$mark
     rm -rf "k$n"*
     "$CLIO" record -o "k$n" -- sh ./workload >"k$n.out" 2>"k$n.err" &
@@ -50,13 +50,21 @@ one_round() { # one_round NUMBER
     sleep "0.$(printf %03d $((RANDOM % 400)))"
     unset CLIO_KILL_ROUND
     guests=$(processes_of "$mark" clio-engine)
+    child=$(processes_of "$mark" clio | grep -vx "$recorder")
     store=$(processes_of "$mark" clio-store)
     subset=$((RANDOM % 7 + 1))
     if [ $((subset & 1)) != 0 ]; then
         # all guests or one of them
         if [ $((RANDOM % 2)) = 0 ]; then victims="$guests"; else victims=$(shuf -n 1 <<<"$guests"); fi
     fi
-    [ $((subset & 2)) = 0 ] || victims="$victims $recorder"
+    if [ $((subset & 2)) != 0 ]; then
+        # what the shell started, the recorder proper, or both
+        case $((RANDOM % 3)) in
+        0) victims="$victims $recorder" ;;
+        1) victims="$victims ${child:-$recorder}" ;;
+        2) victims="$victims $recorder $child" ;;
+        esac
+    fi
     [ $((subset & 4)) = 0 ] || victims="$victims $store"
     # shellcheck disable=SC2086
     kill -KILL $victims 2>/dev/null
