@@ -108,7 +108,7 @@ int main(int argc, char **argv)
         good = obey(line);
     if (!good)
         kill(child, SIGHUP);
-    while (listen_for(5000) && waitpid(child, NULL, WNOHANG | WNOWAIT) == 0)
+    while (listen_for(30000) && waitpid(child, NULL, WNOHANG | WNOWAIT) == 0)
         ;
     while (listen_for(100) && errno != EIO && poll(&(struct pollfd){terminal, POLLIN, 0}, 1, 100) > 0)
         ;
