@@ -32,6 +32,9 @@ static int nranges = 1;
 
 void hostfd_describe(void *start, size_t size)
 {
+    for (int i = 0; i < nranges; i++)
+        if (ranges[i].start == start)
+            return;
     ranges[nranges++] = (struct range){start, NULL, size};
 }
 
