@@ -328,6 +328,8 @@ static void frames(void)
     ok(frame_pointer == label && (frame_status & 4), "the frame of an x87 exception names its instruction");
 }
 
+int main(void);
+
 static void pointers(void)
 {
     uint64_t label;
@@ -345,6 +347,13 @@ static void pointers(void)
                      : "=m"(area), "=&r"(label)
                      : "a"(3), "d"(0));
     ok(last_is(word(area + 8), label, false) || !xcr0, "xsave64");
+    /* changed code is translated again: the address stays */
+    void *text = (void *)((uint64_t)main & ~4095ull);
+    asm volatile("fninit\n lea 1f(%%rip), %0\n 1: fldpi\n" : "=&r"(label));
+    mprotect(text, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
+    mprotect(text, 4096, PROT_READ | PROT_EXEC);
+    asm volatile("fnstenv %0\n fninit\n" : "=m"(env));
+    ok(last_is(env.words[3], (uint32_t)label, false), "code that was changed since");
     /* while an exception waits, every processor has it */
     uint16_t control = 0x37b;
     asm volatile(

@@ -92,6 +92,8 @@ struct cpu_host {
 /* Describes the processor that this runs on. CLIO_TEST_HOST_CPU=LEVEL[+FEATURE...] in the environment hides all its other
  * features; it cannot add any. */
 void cpu_host_ask(struct cpu_host *host);
+/* Bytes of an area in standard form with the components of CPU_KEPT that the host has. */
+uint32_t cpu_host_area(const struct cpu_host *host);
 /* The features that the guest could be given here. */
 uint64_t cpu_host_features(const struct cpu_host *host);
 

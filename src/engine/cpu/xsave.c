@@ -54,6 +54,15 @@ uint32_t xsave_compact_size(uint64_t components)
     return compact_offset(components, CPU_COMPONENTS);
 }
 
+uint32_t cpu_host_area(const struct cpu_host *host)
+{
+    uint32_t size = XSAVE_EXTENDED;
+    for (unsigned i = 2; i < CPU_COMPONENTS; i++)
+        if ((host->xcr0 & CPU_KEPT) >> i & 1 && host->layout.offset[i] + sizes[i] > size)
+            size = host->layout.offset[i] + sizes[i];
+    return size;
+}
+
 static uint64_t get64(const uint8_t *at)
 {
     uint64_t value;
@@ -117,6 +126,12 @@ struct x87_pointers xsave_x87_pointers(const struct xsave_state *state)
         memcpy(&p.opcode, state->area + 6, sizeof p.opcode);
     }
     return p;
+}
+
+void xsave_set_x87_instruction(const struct xsave_state *state, uint64_t instruction)
+{
+    if (in_use(state) & X87)
+        put64(state->area + 8, instruction);
 }
 
 /* ---- storing ---- */

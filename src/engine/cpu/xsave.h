@@ -35,6 +35,8 @@ struct x87_pointers {
     uint16_t opcode;
 };
 struct x87_pointers xsave_x87_pointers(const struct xsave_state *state);
+/* Sets the instruction, where there is one. */
+void xsave_set_x87_instruction(const struct xsave_state *state, uint64_t instruction);
 
 enum xsave_form { FORM_FXSAVE, FORM_STANDARD, FORM_COMPACT };
 

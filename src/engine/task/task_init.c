@@ -24,6 +24,8 @@ static uint64_t vector_mask(void)
 {
     if (!engine.host.xcr0)
         die("this processor or kernel lacks XSAVE, which Clio needs");
+    if (cpu_host_area(&engine.host) > TASK_XSAVE_MAX)
+        die("this processor keeps the vector registers in more than %d bytes", TASK_XSAVE_MAX);
     return engine.host.xcr0 & CPU_KEPT;
 }
 

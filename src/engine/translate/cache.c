@@ -560,6 +560,7 @@ void cache_flush(void)
     wipe_table();
     if (!c->nblocks)
         return;
+    translate_forget_code();
     LOG(xlate, "flush: %u blocks, %zu bytes of code", c->nblocks, (size_t)(c->hot - c->low));
     madvise((void *)OWN_CACHE, sizeof *c, MADV_DONTNEED);
     madvise((void *)OWN_CODE_LOW, OWN_CODE_HIGH - OWN_CODE_LOW, MADV_DONTNEED);

@@ -21,6 +21,7 @@
 #include "engine/host/raw.h"
 #include "engine/memory/space.h"
 #include "engine/translate/cache.h"
+#include "engine/translate/translate.h"
 
 static bool available;
 static int lock_handle = -1; /* the memfd, as hostfd_keep has it */
@@ -95,6 +96,7 @@ void cache_unshare(const char *why)
     if (!cache_active.on)
         return;
     LOG(xlate, "process %d uses its own code only: %s", (int)getpid(), why);
+    translate_forget_code();
     cache_active.on = false;
     cache_active.count = 0;
     cache_flush();

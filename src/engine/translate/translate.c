@@ -608,6 +608,13 @@ struct x87_pointers translate_x87_pointers(const struct task *t)
     return p;
 }
 
+void translate_forget_code(void)
+{
+    struct task *t = engine.task;
+    xsave_set_x87_instruction(&(struct xsave_state){t->xsave, &engine.host.layout},
+                              translate_x87_pointers(t).instruction);
+}
+
 int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64_t *gprs, unsigned *length)
 {
     const struct code_range *r = cache_range(host_pc);

@@ -40,6 +40,8 @@ int translate_state(struct task *t, uint64_t host_pc, uint64_t *guest_pc, uint64
 uint64_t translate_pc(uint64_t host_pc);
 /* What an instruction at regs.rip would store of the last x87 instruction: with the guest's address of it. */
 struct x87_pointers translate_x87_pointers(const struct task *t);
+/* Code addresses lose their meaning: the address of the last x87 instruction becomes the guest's. */
+void translate_forget_code(void);
 /* Index in its block of the instruction at a host pc that translate_state knows. */
 uint32_t translate_index(uint64_t host_pc);
 
