@@ -1,12 +1,9 @@
 #!/usr/bin/env bash
 # The small programs after public bug reports in ../shared/cases, each built as a plain user would and as the odd compiler
-# does: recorded and replayed they must do what they do natively. FAILING lists those that do not yet.
+# does: recorded and replayed they must do what they do natively.
 . "$(dirname "$0")/lib.sh"
 
 cases=${CLIO_CASES:-$TOP/../shared/cases}
-failing="bad_signal_stack fault_siginfo
-    ppoll_mask syscall_user_dispatch"
-
 if ! ls "$cases"/*.c >/dev/null 2>&1; then
     skip cases "no programs in $cases"
     exit
@@ -40,7 +37,6 @@ case_holds() { # case_holds PROGRAM
 
 for f in "$cases"/*.c; do
     name=$(basename "$f" .c)
-    case " $(echo $failing) " in *" $name "*) skip "$name" "it fails today"; continue ;; esac
     for how in plain odd; do
         flags=-O1
         [ $how = odd ] && flags="-O2 -mno-red-zone -fno-optimize-sibling-calls -Wl,-z,now"

@@ -19,9 +19,10 @@ safe_copy_fault:
 /*
  * int64_t task_syscall_enter(struct task *t, struct sys_call *c): see access.h. A handler that queued a signal while
  * the pc was in [task_syscall_check, task_syscall_insn] goes on at task_syscall_restart. At task_syscall_insn the
- * kernel has either not begun or wants to begin again; at task_syscall_done it has just returned.
+ * kernel has either not begun or wants to begin again; at task_syscall_done it has just returned, and one that was ended
+ * for nothing goes on at task_syscall_again.
  */
-    .globl task_syscall_enter, task_syscall_check, task_syscall_insn, task_syscall_done, task_syscall_restart
+    .globl task_syscall_enter, task_syscall_again, task_syscall_check, task_syscall_insn, task_syscall_done, task_syscall_restart
     .type task_syscall_enter, @function
 task_syscall_enter:
     pushq %rbx
@@ -35,6 +36,7 @@ task_syscall_enter:
     movq CALL_ARGS+24(%r12), %r10
     movq CALL_ARGS+32(%r12), %r8
     movq CALL_ARGS+40(%r12), %r9
+task_syscall_again:
     movl CALL_NR(%r12), %eax
 task_syscall_check:
     cmpq $0, TASK_PENDING(%rbx)

@@ -7,6 +7,7 @@
 #ifndef CLIO_ENGINE_GUEST_ACCESS_H
 #define CLIO_ENGINE_GUEST_ACCESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,7 +45,10 @@ int64_t task_syscall_enter(struct task *t, struct sys_call *c);
 int64_t task_syscall(struct task *t, struct sys_call *c);
 /* Gives a signal that was taken for the guest back to the kernel, which must block it. FAST. */
 void task_requeue(const struct task *t, const uint8_t siginfo[128]);
-/* The same for those of t->held. FAST. */
+/* Keeps one of SYNC_SIGNALS in t->held; the same for all that are there; whether there are any; some no longer. FAST. */
+void task_hold(struct task *t, const uint8_t siginfo[128]);
 void task_give_back_held(struct task *t);
+bool task_holds(const struct task *t);
+void task_forget_held(struct task *t, uint64_t signals);
 
 #endif

@@ -2,28 +2,57 @@
  * call_fast.c: the guest's system calls, and signals that go back to the kernel. See access.h.
  */
 #include <signal.h>
+#include <stdbool.h>
 
 #include "engine/guest/access.h"
 #include "engine/host/disposition.h"
 #include "engine/host/raw.h"
 
+/* siginfo_t begins with signo, errno, code. */
+static bool to_task(const uint8_t siginfo[128])
+{
+    return ((const int32_t *)siginfo)[2] == SI_TKILL;
+}
+
 void task_requeue(const struct task *t, const uint8_t siginfo[128])
 {
-    const int32_t *words = (const int32_t *)siginfo; /* signo, errno, code */
-    const int signo = words[0];
-    if (words[2] == SI_TKILL)
+    const int signo = ((const int32_t *)siginfo)[0];
+    if (to_task(siginfo))
         raw4(SYS_rt_tgsigqueueinfo, raw0(SYS_getpid), t->tid, signo, siginfo);
     else
         raw3(SYS_rt_sigqueueinfo, raw0(SYS_getpid), signo, siginfo);
 }
 
+void task_hold(struct task *t, const uint8_t siginfo[128])
+{
+    struct held_signals *h = &t->held[to_task(siginfo)];
+    const int signo = ((const int32_t *)siginfo)[0];
+    const uint64_t bit = 1ull << (signo - 1);
+    if (h->set & bit)
+        return; /* such signals do not queue: the first stays */
+    h->set |= bit;
+    copy_bytes(h->info[signo], siginfo, sizeof h->info[0]);
+}
+
+bool task_holds(const struct task *t)
+{
+    return t->held[0].set | t->held[1].set;
+}
+
+void task_forget_held(struct task *t, uint64_t signals)
+{
+    t->held[0].set &= ~signals;
+    t->held[1].set &= ~signals;
+}
+
 void task_give_back_held(struct task *t)
 {
-    while (t->held) {
-        int signo = __builtin_ctzll(t->held) + 1;
-        t->held &= t->held - 1;
-        task_requeue(t, t->held_info[signo]);
-    }
+    for (int own = 0; own < 2; own++)
+        while (t->held[own].set) {
+            int signo = __builtin_ctzll(t->held[own].set) + 1;
+            t->held[own].set &= t->held[own].set - 1;
+            task_requeue(t, t->held[own].info[signo]);
+        }
 }
 
 int64_t task_syscall(struct task *t, struct sys_call *c)

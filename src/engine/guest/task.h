@@ -110,9 +110,11 @@ struct task {
     struct shown_fault {                 /* of the guest's last fault: every signal frame shows them */
         uint64_t error, trap, cr2;
     } shown;
-    uint64_t ignored; /* SYNC_SIGNALS that the guest ignores */
-    uint64_t held;    /* SYNC_SIGNALS that were sent and wait here: see signals.h */
-    uint8_t held_info[SIGNAL_SYNC_MAX + 1][128];
+    uint64_t ignored;     /* SYNC_SIGNALS that the guest ignores */
+    struct held_signals { /* SYNC_SIGNALS that were sent and wait here: see signals.h */
+        uint64_t set;
+        uint8_t info[SIGNAL_SYNC_MAX + 1][128];
+    } held[2];                  /* sent to the process; to this task */
     bool user_dispatch;         /* calls may be the program's own to answer: kernel/prctl.h */
     bool returned_from_handler; /* the call that has just returned was rt_sigreturn */
     bool bad_return;            /* and its frame was bad: SIGSEGV is due */

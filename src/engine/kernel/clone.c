@@ -116,9 +116,9 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
 {
     t->tid = (int)raw0(SYS_gettid);
     t->effects.count = 0;
-    t->maps_used = t->maps_count =
-        0;                    /* stacks that have grown since the parent's last event: its fork says so */
-    t->pending = t->held = 0; /* a signal that waits is the parent's */
+    t->maps_used = t->maps_count = 0; /* growth of stacks since the parent's last event: its fork says so */
+    t->pending = 0;                   /* a signal that waits is the parent's */
+    task_forget_held(t, ~0ull);
     prctl_forked(t);
     session_leave_ring();
     session_arm_lifeline();

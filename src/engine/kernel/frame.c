@@ -68,7 +68,12 @@ static bool on_altstack(const struct task *t, uint64_t sp)
     return !autodisarm(t) && within_altstack(t, sp);
 }
 
-void altstack_reset(struct task *t)
+void altstack_exec(struct task *t)
+{
+    t->altstack[0] = t->altstack[2] = 0; /* its flags stay as they were */
+}
+
+static void disarm(struct task *t)
 {
     t->altstack[0] = t->altstack[2] = 0;
     t->altstack[1] = SS_DISABLE;
@@ -263,7 +268,7 @@ bool frame_push(struct task *t, int signo, const struct signal_action *a, const 
     shown_cs = USER_CS;
     shown_ss = USER_SS;
     if (autodisarm(t))
-        altstack_reset(t);
+        disarm(t);
     task_initial_vectors(t);
     uint64_t *g = t->regs.gpr;
     g[GPR_RDI] = (uint64_t)signo;

@@ -30,6 +30,6 @@ bool frame_mask(const struct task *t, uint64_t *mask);
 bool frame_return(struct task *t);
 
 /* The task leaves its alternate stack without sigreturn: exec. */
-void altstack_reset(struct task *t);
+void altstack_exec(struct task *t);
 
 #endif

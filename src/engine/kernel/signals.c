@@ -20,7 +20,13 @@
 #include "engine/kernel/frame.h"
 #include "engine/kernel/vfork.h"
 
-enum { SIGNALS = 64, TRAP_PROTECTION = 13, TRAP_PAGE_FAULT = 14, USER_DISPATCH = 2 /* of SIGSYS */ };
+enum {
+    SIGNALS = 64,
+    TRAP_PROTECTION = 13,
+    TRAP_PAGE_FAULT = 14,
+    RESUME_FLAG = 0x10000,
+    USER_DISPATCH = 2 /* of SIGSYS */
+};
 
 /* Flags that the kernel keeps: the children's, SIGINFO, EXPOSE_TAGBITS, RESTORER, ONSTACK, RESTART, NODEFER,
  * RESETHAND. */
@@ -58,9 +64,10 @@ static void install(struct task *t, int signo)
 {
     const struct signal_action *a = &actions[signo];
     t->ignored &= ~bit(signo);
-    if (a->handler == 1)
+    if (a->handler == 1) {
         t->ignored |= bit(signo) & SYNC_SIGNALS;
-    t->held &= ~t->ignored;
+        task_forget_held(t, bit(signo));
+    }
     if (a->handler == 1)
         disposition_ignore(signo, a->flags);
     else if (a->handler == 0 && !dies_by_default(signo))
@@ -99,7 +106,7 @@ int64_t rec_rt_sigaction(struct task *t, struct sys_call *c)
 static void block_sync(struct task *t)
 {
     const uint64_t sync = SYNC_SIGNALS;
-    if (!t->held)
+    if (!task_holds(t))
         return;
     raw4(SYS_rt_sigprocmask, SIG_BLOCK, &sync, 0, 8);
     task_give_back_held(t);
@@ -291,12 +298,10 @@ static bool deliver_queued(struct task *t, uint16_t flags)
     if (q.in_call)
         d.mask = t->temp_mask;
     if (d.mask & bit(signo)) { /* the handler of a fault has blocked it since: back to where it waits */
-        if (bit(signo) & SYNC_SIGNALS) {
-            t->held |= bit(signo);
-            memcpy(t->held_info[signo], q.siginfo, sizeof q.siginfo);
-        } else {
+        if (bit(signo) & SYNC_SIGNALS)
+            task_hold(t, q.siginfo);
+        else
             task_requeue(t, q.siginfo);
-        }
         drop(t, signo, &d);
         return false;
     }
@@ -328,6 +333,13 @@ void signals_deliver_queued(struct task *t, uint16_t flags)
     }
 }
 
+/* The processor reports it at the instruction, and sets the resume flag in what it saves; of the others, behind it. */
+static bool faulted(uint64_t trap)
+{
+    enum { DEBUG = 1, BREAKPOINT = 3, OVERFLOW = 4 };
+    return trap != DEBUG && trap != BREAKPOINT && trap != OVERFLOW;
+}
+
 void signals_deliver_fault(struct task *t)
 {
     uint8_t siginfo[128];
@@ -337,6 +349,8 @@ void signals_deliver_fault(struct task *t)
     t->shown.trap = t->fault.trap;
     if (t->fault.trap == TRAP_PAGE_FAULT)
         t->shown.cr2 = t->fault.cr2;
+    if (faulted(t->fault.trap))
+        t->regs.rflags |= RESUME_FLAG;
     d.forced = true;
     deliver(t, siginfo, &d);
     signals_deliver_queued(t, EVF_EXIT);
@@ -405,7 +419,6 @@ void signals_after_return(struct task *t)
 void signals_begin(struct task *t)
 {
     raw4(SYS_rt_sigprocmask, SIG_BLOCK, 0, &t->blocked, 8);
-    altstack_reset(t);
     for (int signo = 1; signo <= SIGNALS; signo++) {
         struct signal_action a = {0};
         if (signo == SIGKILL || signo == SIGSTOP)
@@ -439,7 +452,7 @@ void signals_clear_handlers(struct task *t)
 void signals_exec(struct task *t)
 {
     signals_clear_handlers(t);
-    altstack_reset(t);
+    altstack_exec(t);
 }
 
 void signals_die(int signo)

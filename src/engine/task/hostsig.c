@@ -32,15 +32,16 @@
 #include "engine/cpu/xsave.h"
 #include "engine/task/crash.h"
 #include "engine/event/event.h"
+#include "engine/guest/access.h"
 #include "engine/host/disposition.h"
 #include "engine/host/raw.h"
 #include "engine/translate/translate.h"
 #include "engine/memory/change.h"
 #include "engine/memory/watch.h"
 
-extern const char reenter_begin[], entry_end[], safe_copy_insn[], safe_copy_fault[], task_syscall_check[],
-    task_syscall_insn[], task_syscall_done[], task_syscall_restart[], stub_fault[], stub_miss[], miss_end[],
-    __executable_start[], etext[];
+extern const char reenter_begin[], entry_end[], safe_copy_insn[], safe_copy_fault[], task_syscall_again[],
+    task_syscall_check[], task_syscall_insn[], task_syscall_done[], task_syscall_restart[], stub_fault[],
+    stub_miss[], miss_end[], __executable_start[], etext[];
 
 enum {
     ALTSTACK_SIZE = 128 * 1024,
@@ -193,10 +194,8 @@ static bool keep_sync(struct task *t, const siginfo_t *info, uint64_t blocked)
     const uint64_t bit = 1ull << (info->si_signo - 1);
     if (!is_sync(info->si_signo) || !(t->pending || ((blocked | t->ignored) & bit)))
         return false;
-    if ((blocked & bit) || !(t->ignored & bit)) {
-        t->held |= bit;
-        memcpy(t->held_info[info->si_signo], info, sizeof t->held_info[0]);
-    }
+    if ((blocked & bit) || !(t->ignored & bit))
+        task_hold(t, (const uint8_t *)info);
     return true;
 }
 
@@ -205,8 +204,11 @@ static void on_async(struct task *t, const siginfo_t *info, ucontext_t *uc)
     greg_t *g = uc->uc_mcontext.gregs;
     uint64_t pc = (uint64_t)g[REG_RIP];
     bool in_call = ended_call(t, g);
-    if (keep_sync(t, info, in_call ? t->temp_mask : t->blocked))
+    if (keep_sync(t, info, in_call ? t->temp_mask : t->blocked)) {
+        if (in_call && !t->pending) /* it is ignored: the kernel would have gone on waiting */
+            g[REG_RIP] = (greg_t)(uintptr_t)task_syscall_again;
         return;
+    }
     memcpy(t->queued.siginfo, info, sizeof t->queued.siginfo);
     t->queued.in_call = in_call;
     uint64_t all = ~SYNC_SIGNALS;
