@@ -258,6 +258,7 @@ static void namespaces(void)
     if (!pid) {
         int numbers[2] = {getpid(), getppid()};
         write(q[1], numbers, sizeof numbers);
+        raise(SIGTERM); /* which the first process does not get */
         pid_t grandchild = fork();
         if (!grandchild)
             _exit(getpid() == 2 ? 4 : 5);
@@ -271,6 +272,15 @@ static void namespaces(void)
     read(q[0], numbers, sizeof numbers);
     ok(numbers[0] == 1 && numbers[1] == 0, "process numbers of its own");
     is(status_of(pid, 0), 4 << 8, "in which it has children");
+    pid = (pid_t)raw_clone(CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
+    if (!pid) {
+        signal(SIGTERM, note_signal);
+        raise(SIGTERM);
+        signal(SIGTERM, SIG_DFL);
+        kill(getpid(), SIGKILL);
+        _exit(seen[SIGTERM] == 1 ? 6 : 7);
+    }
+    is(status_of(pid, 0), 6 << 8, "signals that the first process handles, and SIGKILL");
 }
 
 int main(int argc, char **argv)

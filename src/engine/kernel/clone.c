@@ -125,6 +125,7 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     session_open_ring(number);
     session_publish_space(parent, parent_event, SPACE_FORK, guest_space.exe, NULL);
     set_child_registers(t, f);
+    signals_forked(t);
     if (f->flags & CLONE_CLEAR_SIGHAND)
         signals_clear_handlers(t);
     memory_forked(t);
@@ -172,11 +173,13 @@ static int64_t fork_within_limits(struct task *t, struct sys_call *c, const stru
         process_has_published();
         return 0;
     }
-    raw4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+    uint64_t waiting = ~SYNC_SIGNALS;
+    raw4(SYS_rt_sigprocmask, SIG_SETMASK, &waiting, 0, 8);
     hostfd_fork_parent(share, pid < 0);
     if (share && pid > 0 && !v.waits)
         hostfd_await_arrival(arrived);
     vfork_parent(&v, t, pid);
+    raw4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
     if (pid < 0)
         return pid;
     int tid = (int)pid;

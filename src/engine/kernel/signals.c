@@ -59,6 +59,9 @@ static bool dies_by_default(int signo)
     }
 }
 
+/* The kernel keeps signals with the default action from the first process of a pid namespace. */
+static bool first_process;
+
 /* Makes the kernel's disposition follow the guest's. */
 static void install(struct task *t, int signo)
 {
@@ -70,7 +73,7 @@ static void install(struct task *t, int signo)
     }
     if (a->handler == 1)
         disposition_ignore(signo, a->flags);
-    else if (a->handler == 0 && !dies_by_default(signo))
+    else if (a->handler == 0 && (first_process || !dies_by_default(signo)))
         disposition_default(signo, a->flags);
     else
         disposition_catch(signo, a->handler == 0 || (a->flags & SA_RESTART), a->flags);
@@ -455,6 +458,16 @@ void signals_exec(struct task *t)
     altstack_exec(t);
 }
 
+void signals_forked(struct task *t)
+{
+    if (first_process || raw0(SYS_getpid) != 1)
+        return;
+    first_process = true;
+    for (int signo = 1; signo <= SIGNALS; signo++)
+        if (!actions[signo].handler && signo != SIGKILL && signo != SIGSTOP)
+            install(t, signo);
+}
+
 void signals_die(int signo)
 {
     event_end(END_SIGNAL, signo, NULL);
@@ -467,6 +480,7 @@ void signals_die(int signo)
     raw2(SYS_kill, raw0(SYS_getpid), signo);
     uint64_t others = ~bit(signo);
     raw4(SYS_rt_sigprocmask, SIG_SETMASK, &others, 0, 8);
-    for (;;)
-        raw2(SYS_kill, raw0(SYS_getpid), SIGKILL);
+    raw2(SYS_kill, raw0(SYS_getpid), SIGKILL);
+    for (;;) /* the first process of a pid namespace cannot kill itself */
+        raw1(SYS_exit_group, 128 + signo);
 }

@@ -26,6 +26,8 @@ int64_t both_rt_sigreturn(struct task *t, struct sys_call *c);
 void signals_begin(struct task *t);
 /* Which signals are ignored and which have a handler. */
 void signals_sets(uint64_t *ignored, uint64_t *caught);
+/* Recording: in a forked child, whose place among processes may be another. */
+void signals_forked(struct task *t);
 /* CLONE_CLEAR_SIGHAND: what is not ignored has its default action. */
 void signals_clear_handlers(struct task *t);
 /* What a successful exec does to dispositions and the alternate stack. */

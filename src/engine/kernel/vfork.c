@@ -4,7 +4,8 @@
  * Child and keeper talk to the parent by messages on a socket that keeps their bounds:
  *
  *   PAGES addr   bytes of whole pages            MAP    struct trace_map, path; with a file, its descriptor
- *   BREAK addr   the program's break             DONE   nothing more will come; so says the end of file, too
+ *   BREAK addr   the program's break             KEEPER addr   the keeper's process number
+ *   DONE addr    nothing more will come, as the end of file says, too; addr 1: the keeper says so
  *
  * The keeper runs on memory that may have been left in any state, so it uses system calls and its own stack only,
  * and learns from the kernel what is mapped. The parent applies what fits its own mappings.
@@ -38,7 +39,7 @@
 
 enum { PAGES_AT_ONCE = 15, ROOM = PAGES_AT_ONCE * 4096 };
 
-enum message_kind { PAGES = 1, MAP, BREAK, DONE };
+enum message_kind { PAGES = 1, MAP, BREAK, KEEPER, DONE };
 
 struct message {
     uint64_t kind, addr;
@@ -160,7 +161,7 @@ static void send_all_changes(void)
             const struct space one = {.vmas = &v, .count = 1};
             pagediff_changed(&one, send_range, NULL);
         }
-    send_message(DONE, 0, NULL, 0, -1);
+    send_message(DONE, 1, NULL, 0, -1);
 }
 
 static _Noreturn void be_keeper(void)
@@ -204,6 +205,7 @@ static void start_keeper(void)
         return;
     }
     vfork_keeper = (int)pid;
+    send_message(KEEPER, (uint64_t)pid, NULL, 0, -1);
 }
 
 static void dismiss_keeper(void)
@@ -523,7 +525,20 @@ static bool is_gone(int pid)
     return kill(pid, 0) && errno == ESRCH; /* it is nobody's, or its sibling's */
 }
 
-static bool take_message(struct task *t, uint64_t size, int fd)
+/*
+ * The child was killed. Where this process adopts its orphans (PR_SET_CHILD_SUBREAPER) the keeper is one of them, and the
+ * program is not to see it. Signals are blocked, so that SIGCHLD tells of the child, which ended first.
+ */
+static void bury(int pid, int keeper)
+{
+    siginfo_t info;
+    while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | __WALL) && errno == EINTR)
+        ;
+    while (keeper && wait4(keeper, NULL, __WALL, NULL) < 0 && errno == EINTR)
+        ;
+}
+
+static bool take_message(struct task *t, struct vfork *v, uint64_t size, int fd)
 {
     const struct message *m = &received.m.head;
     int error = 0;
@@ -541,7 +556,11 @@ static bool take_message(struct task *t, uint64_t size, int fd)
     case BREAK:
         guest_space.brk = m->addr;
         break;
+    case KEEPER:
+        v->keeper = (int)m->addr;
+        break;
     case DONE:
+        v->killed = m->addr;
         return false;
     }
     if (fd >= 0)
@@ -569,7 +588,7 @@ static void wait_for_child(struct vfork *v, struct task *t, int pid)
                 return;
             continue;
         }
-        if (!receive(socket, &size, &fd) || !take_message(t, size, fd))
+        if (!receive(socket, &size, &fd) || !take_message(t, v, size, fd))
             return;
     }
 }
@@ -614,6 +633,8 @@ void vfork_parent(struct vfork *v, struct task *t, int64_t pid)
     hostfd_drop(v->ends[1]);
     if (pid > 0)
         wait_for_child(v, t, (int)pid);
+    if (v->killed)
+        bury((int)pid, v->keeper);
     hostfd_drop(v->ends[0]);
     shared_copy_compare(&v->shared, t);
     record_fresh(t);
