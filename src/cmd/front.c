@@ -24,10 +24,10 @@ struct message {
     int32_t value;
 };
 
-static bool say(int channel, enum word word, int value)
+static bool say(int channel, enum word word, int value, int flags)
 {
     const struct message m = {word, value};
-    return channel >= 0 && send(channel, &m, sizeof m, MSG_NOSIGNAL) == sizeof m;
+    return channel >= 0 && send(channel, &m, sizeof m, MSG_NOSIGNAL | flags) == sizeof m;
 }
 
 /* ---- the front ---- */
@@ -50,7 +50,7 @@ static void stop(int signal)
         sigprocmask(SIG_UNBLOCK, &set, NULL);
         sigprocmask(SIG_BLOCK, &set, NULL);
     }
-    say(channel, FRONT_GOES_ON, 0);
+    say(channel, FRONT_GOES_ON, 0, 0);
 }
 
 /*
@@ -66,7 +66,7 @@ static void pass_on(const struct signalfd_siginfo *info)
         return; /* it says that the program runs already */
     if (info->ssi_code == SI_KERNEL && (signal != SIGHUP || getsid(0) != getpid()))
         return;
-    say(channel, FRONT_SIGNAL, signal);
+    say(channel, FRONT_SIGNAL, signal, 0);
 }
 
 static void read_signals(void)
@@ -136,7 +136,8 @@ bool front_split(struct front *f, const sigset_t *blocked, int *status)
 
 void front_stop(struct front *f, int signal)
 {
-    f->stopped |= say(f->channel, FRONT_STOP, signal);
+    /* One that has been stopped for a hundred such messages needs no more, and must not hold us up. */
+    f->stopped |= say(f->channel, FRONT_STOP, signal, MSG_DONTWAIT);
 }
 
 bool front_continue(struct front *f)
@@ -149,7 +150,7 @@ bool front_continue(struct front *f)
 
 void front_dismiss(struct front *f, int status)
 {
-    say(f->channel, FRONT_DISMISS, status);
+    say(f->channel, FRONT_DISMISS, status, 0);
     close(f->channel);
     f->channel = -1;
     f->stopped = false;

@@ -86,6 +86,23 @@ S
 GLIBC_TUNABLES=glibc.malloc.check=3 LD_LIBRARY_PATH=/nowhere MALLOC_ARENA_MAX=1 LD_BIND_NOW=1 "$CLIO" record -o tun.trace -- sh tun.sh >tun.out 2>tun.err
 check "the rest, too" test "$(cat tun.out)" = "glibc.malloc.check=3 /nowhere 1 1"
 
+"$CLIO" record -o env.trace -- sleep 1000 >env.out 2>env.err &
+front=$!
+store_of() { # store_of FRONT: its recorder's child that is a store
+    local p
+    for p in $(pgrep -P "$(pgrep -P "$1")" 2>/dev/null); do
+        case $(readlink "/proc/$p/exe") in */clio-store) echo "$p" ;; esac
+    done
+}
+for _ in $(seq 1 200); do
+    store=$(store_of $front)
+    [ -n "$store" ] && [ -e env.trace/rings/1 ] && break
+    sleep 0.05
+done
+check "the store's environment is empty" sh -c '[ -n "$1" ] && [ -r "/proc/$1/environ" ] && [ -z "$(tr "\\0" "\\n" <"/proc/$1/environ")" ]' sh "$store"
+"$CLIO" stop env.trace
+wait $front
+
 # ---- said at once, by name
 refused() { # refused TEXT BOX...
     local text=$1
@@ -171,26 +188,33 @@ if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
     }
     run_as 54321 : "a user without a passwd entry"
     run_as 54322 "ulimit -u 12" "twelve processes"
-    if mkdir /sys/fs/cgroup/pids/clio-$$ 2>/dev/null; then
-        group=/sys/fs/cgroup/pids/clio-$$
-        echo 14 >$group/pids.max
+    # group CONTROLLER: makes a control group of it, either version, and prints its directory
+    group() {
+        local dir=/sys/fs/cgroup/$1/clio-$$
+        if [ ! -d "/sys/fs/cgroup/$1" ]; then
+            grep -qw "$1" /sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || return 1
+            dir=/sys/fs/cgroup/clio-$1-$$
+        fi
+        mkdir "$dir" 2>/dev/null && echo "$dir"
+    }
+    if group=$(group pids); then
+        echo 14 >"$group/pids.max"
         in_box "a pids limit of 14" sh -c "echo \$\$ >$group/cgroup.procs && exec \"\$@\"" sh
-        # natively the third fork fails, recorded an earlier one; neither hangs
-        echo 5 >$group/pids.max
+        # natively a later fork fails than recorded; neither hangs
+        echo 5 >"$group/pids.max"
         rm -rf pids.trace
         timeout 60 sh -c "echo \$\$ >$group/cgroup.procs && exec \"\$@\"" sh "$CLIO" record -o pids.trace -- sh -c 'echo one; (echo two; (echo three; (echo four; (echo five; sleep 0.2) )))' >pids.out 2>pids.err
         check "a pids limit that is too small: the guest is told, nothing hangs" test $? != 124
         "$CLIO" replay -a pids.trace >pids.out2 2>pids.err2
         check "and that replays" test $? = 0
-        rmdir $group 2>/dev/null
+        rmdir "$group" 2>/dev/null
     else
         skip "a pids limit" "no control group of pids to be made here"
     fi
-    if mkdir /sys/fs/cgroup/memory/clio-$$ 2>/dev/null; then
-        group=/sys/fs/cgroup/memory/clio-$$
-        echo 96M >$group/memory.limit_in_bytes
+    if group=$(group memory); then
+        for f in memory.limit_in_bytes memory.max; do [ ! -e "$group/$f" ] || echo 96M >"$group/$f"; done
         in_box "a memory limit of 96 MiB" sh -c "echo \$\$ >$group/cgroup.procs && exec \"\$@\"" sh
-        rmdir $group 2>/dev/null
+        rmdir "$group" 2>/dev/null
     else
         skip "a memory limit" "no control group of memory to be made here"
     fi
