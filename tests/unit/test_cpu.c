@@ -501,7 +501,8 @@ static void test_bad_frames(void **state)
 /* ---- instructions ---- */
 
 struct sample {
-    const char *name, *bytes;
+    const char *name;
+    char bytes[8];
     int level;            /* the lowest that has it; 0: none */
     const char *features; /* or these */
     int class;
