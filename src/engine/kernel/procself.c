@@ -518,7 +518,7 @@ void procself_smaps(FILE *to)
         add_entries(&sum, smaps, v);
         for (int j = 0; j < sum.count; j++)
             if (!strcmp(sum.rows[j].key, "Size"))
-                sum.rows[j].kilobytes = (double)((v->end - v->start) / 1024);
+                sum.rows[j].kilobytes = (double)(v->end - v->start) / 1024;
         print_vma(to, &m, v);
         print_totals(to, &sum, false);
         print_flags_of(to, &sum, v);
