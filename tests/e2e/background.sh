@@ -200,12 +200,12 @@ done
 check "which ends the recording" until_true not_live u.trace
 
 # ---- the first process of a pid namespace has no background
-if unshare -pf true 2>/dev/null; then
+if unshare -pf --mount-proc true 2>/dev/null; then
     unshare -pf --mount-proc "$CLIO" record -o n.trace -- sh -c 'sleep 1000 & echo pid one; exit 3' >n.out 2>n.err
     check "as process 1" test $? = 3
     check "the trace is complete" not_live n.trace && check "and replays" replays n
 else
-    skip "as process 1" "no pid namespaces here"
+    skip "as process 1" "no pid namespaces with a /proc of their own here"
 fi
 
 # ---- whose recording it is
