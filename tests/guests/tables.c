@@ -187,7 +187,8 @@ static void passed(void)
     if (!child) {
         char byte = 'x', room[CMSG_SPACE(sizeof(int))] = {0};
         struct iovec v = {&byte, 1};
-        struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+        struct msghdr m = {
+            .msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
         struct cmsghdr *c = CMSG_FIRSTHDR(&m);
         *c = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
         int one = 1;

@@ -5,7 +5,6 @@
 #include <linux/falloc.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 

@@ -461,8 +461,8 @@ static void add_row(struct totals *sum, const char *key, double kilobytes)
 }
 
 /*
- * Adds the kernel's entries that cover v, or NULL: all that are the guest's. One that covers more, because the host tells
- * less apart, counts in proportion.
+ * Adds the kernel's entries that cover v, or NULL: all that are the guest's. One that covers more, because the
+ * host tells less apart, counts in proportion.
  */
 static void add_entries(struct totals *sum, const char *smaps, const struct vma *v)
 {

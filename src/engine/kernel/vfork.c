@@ -526,8 +526,9 @@ static bool is_gone(int pid)
 }
 
 /*
- * The child was killed. Where this process adopts its orphans (PR_SET_CHILD_SUBREAPER) the keeper is one of them, and the
- * program is not to see it. Signals are blocked, so that SIGCHLD tells of the child, which ended first.
+ * The child was killed. Where this process adopts its orphans (PR_SET_CHILD_SUBREAPER) the keeper is one of
+ * them, and the program is not to see it. Signals are blocked, so that SIGCHLD tells of the child, which ended
+ * first.
  */
 static void bury(int pid, int keeper)
 {

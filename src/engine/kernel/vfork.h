@@ -27,7 +27,10 @@ struct vfork {  /* one fork under way */
 int64_t vfork_begin(struct vfork *v);
 /* In the child, first of all, with all signals blocked. */
 void vfork_child(struct vfork *v);
-/* In the parent, with all signals blocked that can wait; pid is the child's, or -errno. Returns when the child has given its memory back. */
+/*
+ * In the parent, with all signals blocked that can wait; pid is the child's, or -errno. Returns when the child
+ * has given its memory back.
+ */
 void vfork_parent(struct vfork *v, struct task *t, int64_t pid);
 /* In the parent, when its event is published. */
 void vfork_done(void);
