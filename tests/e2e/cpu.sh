@@ -77,4 +77,37 @@ for level in v1 v3; do
     check "an empty environment, $level" same_file empty.out <(ls /)
     check "and its replay, $level" same_file empty.out <("$CLIO" replay -a empty.trace)
 done
+
+# ---- chronicles of v4: what an opmask selects was stored, nothing else
+cat >masks.c <<'END'
+#include <immintrin.h>
+#include <signal.h>
+#include <stdio.h>
+char a[512];
+__attribute__((target("avx512f"))) int main(int argc, char **argv)
+{
+    __m512i v = _mm512_set1_epi32(0x11223344);
+    _mm512_mask_storeu_epi32(a, 0x0005, v);
+    _mm512_mask_compressstoreu_epi32(a + 128, 0x8400, v);
+    if (argc > 1)
+        _mm512_i32scatter_epi32(a, _mm512_set1_epi32(1), v, 4);
+    printf("%lx\n", (unsigned long)a);
+    return 0;
+}
+END
+gcc -O1 -w -o masks masks.c || verdict 1 "masks.c"
+if "$CLIO" record --cpu=v4 -o masks.trace -- ./masks >masks.out 2>masks.err; then
+    "$CLIO" chronicle masks.trace -o masks.db >/dev/null
+    read -r a <masks.out
+    written() { "$CLIO" query masks.db last-write "0x$1+4" 2>&1 | grep -q 'last written.* by a store'; }
+    at() { printf %x $((0x$a + $1)); }
+    check "the chronicle has what the mask selects" written "$(at 8)"
+    check "and nothing else" eval '! written "$(at 4)"'
+    check "a compressing store fills from its beginning" written "$(at 132)"
+    check "and no more" eval '! written "$(at 136)"'
+    "$CLIO" record --cpu=v4 -o scatter.trace -- ./masks scatter >/dev/null
+    refused "a scattered store is refused by name" 3 "scatters a vector" "$CLIO" chronicle scatter.trace -o scatter.db
+else
+    skip "chronicles of v4" "$(sed 's/^clio: //' masks.err)"
+fi
 exit 0
