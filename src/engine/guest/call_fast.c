@@ -39,20 +39,33 @@ bool task_holds(const struct task *t)
     return t->held[0].set | t->held[1].set;
 }
 
-void task_forget_held(struct task *t, uint64_t signals)
+/* A handler may hold another one at any moment. */
+static void forget(struct held_signals *h, uint64_t signals)
 {
-    t->held[0].set &= ~signals;
-    t->held[1].set &= ~signals;
+    __atomic_fetch_and(&h->set, ~signals, __ATOMIC_RELAXED);
 }
 
+void task_forget_held(struct task *t, uint64_t signals)
+{
+    forget(&t->held[0], signals);
+    forget(&t->held[1], signals);
+}
+
+/*
+ * Each is given back once: when a handler has run since they were blocked, it has unblocked them, and they are here again
+ * at once.
+ */
 void task_give_back_held(struct task *t)
 {
-    for (int own = 0; own < 2; own++)
-        while (t->held[own].set) {
-            int signo = __builtin_ctzll(t->held[own].set) + 1;
-            t->held[own].set &= t->held[own].set - 1;
-            task_requeue(t, t->held[own].info[signo]);
+    uint8_t info[sizeof t->held[0].info[0]];
+    for (int own = 0; own < 2; own++) {
+        struct held_signals *h = &t->held[own];
+        for (uint64_t left = h->set; left; left &= left - 1) {
+            copy_bytes(info, h->info[__builtin_ctzll(left) + 1], sizeof info);
+            forget(h, left & -left);
+            task_requeue(t, info);
         }
+    }
 }
 
 int64_t task_syscall(struct task *t, struct sys_call *c)

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "engine/cpu/registers.h"
@@ -290,6 +291,27 @@ static bool deliver(struct task *t, const uint8_t siginfo[128], const struct del
     return true;
 }
 
+/*
+ * Gives a signal back to the kernel. It was taken first, so the queued ones of its number that wait there have to come behind
+ * it again. The kernel blocks them all here.
+ */
+static void give_back(struct task *t, const uint8_t siginfo[128])
+{
+    enum { REALTIME = 32, BATCH = 64 };
+    static uint8_t later[BATCH][128];
+    const struct timespec none = {0, 0};
+    int signo, n = 0;
+    memcpy(&signo, siginfo, 4);
+    const uint64_t set = bit(signo);
+    while (signo >= REALTIME && n < BATCH && raw4(SYS_rt_sigtimedwait, &set, later[n], &none, 8) == signo)
+        n++;
+    if (n == BATCH)
+        event_note("very many signals %d were queued: their order may have changed", signo);
+    task_requeue(t, siginfo);
+    for (int i = 0; i < n; i++)
+        task_requeue(t, later[i]);
+}
+
 /* Delivers t->queued. False: there is no event. */
 static bool deliver_queued(struct task *t, uint16_t flags)
 {
@@ -304,7 +326,7 @@ static bool deliver_queued(struct task *t, uint16_t flags)
         if (bit(signo) & SYNC_SIGNALS)
             task_hold(t, q.siginfo);
         else
-            task_requeue(t, q.siginfo);
+            give_back(t, q.siginfo);
         drop(t, signo, &d);
         return false;
     }

@@ -13,6 +13,8 @@
  *   stub_miss..miss_end         between two pieces of the cache: as in the cache
  *   task_syscall_check..insn    the call has not happened (or is to be restarted): goes on at
  *                               task_syscall_restart
+ *   task_syscall_done           one of SYNC_SIGNALS that the guest ignores ended a call with a mask of its own:
+ *                               goes on at task_syscall_again
  *   safe_copy_insn              fault on guest memory: goes on at safe_copy_fault
  *   elsewhere                   fault: ours, reported and fatal; other signal: queued
  *
@@ -181,10 +183,10 @@ static uint64_t on_fault(struct task *t, siginfo_t *info, ucontext_t *uc, uint64
 /* ---- signals for the guest ---- */
 
 /* The call in flight was ended by this signal while its mask for the time of the call was in force. */
-static bool ended_call(const struct task *t, const greg_t *g)
+static bool ended_call(const struct task *t, int signo, const greg_t *g)
 {
-    return t->temp_mask_set && (uint64_t)g[REG_RIP] == (uint64_t)(uintptr_t)task_syscall_done &&
-           g[REG_RAX] == -EINTR;
+    return t->temp_mask_set && !(t->temp_mask >> (signo - 1) & 1) &&
+           (uint64_t)g[REG_RIP] == (uint64_t)(uintptr_t)task_syscall_done && g[REG_RAX] == -EINTR;
 }
 
 /* One of SYNC_SIGNALS was sent and the guest is not to have it: true. It waits in the task, or is forgotten.
@@ -203,7 +205,7 @@ static void on_async(struct task *t, const siginfo_t *info, ucontext_t *uc)
 {
     greg_t *g = uc->uc_mcontext.gregs;
     uint64_t pc = (uint64_t)g[REG_RIP];
-    bool in_call = ended_call(t, g);
+    bool in_call = ended_call(t, info->si_signo, g);
     if (keep_sync(t, info, in_call ? t->temp_mask : t->blocked)) {
         if (in_call && !t->pending) /* it is ignored: the kernel would have gone on waiting */
             g[REG_RIP] = (greg_t)(uintptr_t)task_syscall_again;
