@@ -393,6 +393,32 @@ static void busy_page(void)
     for (int i = 1; i <= 5000; i++)
         bad += run(m) != i;
     is(bad, 0, "code that counts in its own page");
+    bad = 0;
+    for (int i = 0; i < 300; i++) { /* by now the page is known for its stores */
+        put_return(m + 100, i);
+        bad += run(m + 100) != i;
+        m[101]++;
+        bad += (run(m + 100) & 0xff) != ((i + 1) & 0xff);
+        put_return(m + P - 6, i);
+        bad += run(m + P - 6) != i || run(m) != 5001 + i;
+    }
+    is(bad, 0, "... and changes");
+    /* xor eax, eax; mov ecx, 100; L: add eax, imm32; inc dword [its imm32]; dec ecx; jnz L; ret */
+    static const uint8_t loop[] = {0x31, 0xc0, 0xb9, 100,  0,    0,    0,    0x05, 0,    0,    0,   0,
+                                   0xff, 0x05, 0xf6, 0xff, 0xff, 0xff, 0xff, 0xc9, 0x75, 0xf1, 0xc3};
+    memcpy(m + 512, loop, sizeof loop);
+    is(run(m + 512), 99 * 100 / 2, "... in a loop that patches itself");
+    /* carry must live through it: stc; jmp +0; setc al; movzx eax, al; ret */
+    static const uint8_t carry[] = {0xf9, 0xeb, 0, 0x0f, 0x92, 0xc0, 0x0f, 0xb6, 0xc0, 0xc3};
+    memcpy(m + 600, carry, sizeof carry);
+    is(run(m + 600), 1, "... with flags kept");
+    mprotect(m, P, RW | PROT_EXEC);
+    uint8_t code6[6];
+    int p[2];
+    pipe(p);
+    put_return(code6, 77), write(p[1], code6, 6), read(p[0], m + 100, 6);
+    is(run(m + 100), 77, "... by the kernel");
+    close(p[0]), close(p[1]);
 }
 
 __attribute__((noinline)) static int on_stack(int value)

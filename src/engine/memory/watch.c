@@ -98,13 +98,41 @@ static void open_code(uint64_t code)
     LOG(xlate, "code page %lx is written", (unsigned long)code);
 }
 
+enum { BUSY_FAULTS = 1000, HEAT_SLOTS = 256 };
+
+static struct heat { /* by the page of the code */
+    uint64_t page;
+    uint32_t faults;
+} heat[HEAT_SLOTS];
+
+static struct heat *heat_of(uint64_t page)
+{
+    return &heat[page / PAGE_SIZE % HEAT_SLOTS];
+}
+
+static void warm(uint64_t page)
+{
+    struct heat *h = heat_of(page);
+    if (h->page != page)
+        *h = (struct heat){.page = page};
+    if (++h->faults == BUSY_FAULTS)
+        LOG(xlate, "code page %lx is written often", (unsigned long)page);
+}
+
+bool watch_busy(uint64_t page)
+{
+    return heat_of(page)->page == page && heat_of(page)->faults >= BUSY_FAULTS;
+}
+
 bool watch_fault(uint64_t addr)
 {
     int64_t i = find(PAGE_DOWN(addr));
     if (i < 0)
         return false;
-    for (; i >= 0; i = find(PAGE_DOWN(addr)))
+    for (; i >= 0; i = find(PAGE_DOWN(addr))) {
+        warm(watched[i].code);
         open_code(watched[i].code);
+    }
     return true;
 }
 

@@ -233,8 +233,21 @@ static const struct insn *decoded(uint64_t pc)
     return in;
 }
 
+/* A block has found that its instruction was changed. */
+static void forget_stale(struct task *t)
+{
+    t->regs.gpr[GPR_RCX] = t->spill_rcx;
+    t->regs.rip = t->exit_pc;
+    code_invalidate(t->exit_pc, t->exit_pc + 1);
+    dispatch_resume(t);
+}
+
 void exit_insn(struct task *t)
 {
+    if (t->exit_site & TRANSLATE_STALE) {
+        forget_stale(t);
+        return;
+    }
     const struct insn *in = decoded(t->exit_pc);
     t->regs.rip = t->exit_pc;
     switch (in->kind) {

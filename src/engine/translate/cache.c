@@ -536,7 +536,7 @@ bool cache_holds(uint64_t start, uint64_t end)
     const struct cache *c = cache_own;
     for (uint32_t i = 0; i < c->nblocks; i++) {
         const struct block *b = &c->blocks[i];
-        if (b->valid && b->pc < end && b->pc + b->guest_length > start)
+        if (b->valid && !b->checked && b->pc < end && b->pc + b->guest_length > start)
             return true;
     }
     for (uint32_t i = 0; i < cache_active.count; i++)

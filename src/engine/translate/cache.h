@@ -102,6 +102,7 @@ struct block {
     uint16_t world;  /* as cache_module.world */
     bool flags_live; /* arithmetic flags may be live at entry */
     bool valid;
+    bool checked; /* of one instruction, whose bytes it looks at first */
     uint16_t nlinks;
     uint32_t first_link;
     struct insn_place *places;

@@ -301,12 +301,22 @@ static uint32_t flags_written(const struct insn *in)
 
 enum { LIVE_DEPTH = 4, LIVE_INSNS = 24 };
 
-static bool flags_live(uint64_t pc, uint32_t unknown, int depth)
+/*
+ * A block is forgotten when its page changes, not when another one does that was only looked at for its flags: code which
+ * a program makes is looked at in the page `home` only.
+ */
+static bool stays(uint64_t pc, uint64_t home)
+{
+    const struct vma *v = pc - home < PAGE_SIZE ? NULL : space_find(&guest_space, pc);
+    return !v || (v->file && !(v->prot & PROT_WRITE));
+}
+
+static bool flags_live(uint64_t pc, uint64_t home, uint32_t unknown, int depth)
 {
     uint64_t room = decode_room(pc);
     struct insn in;
     for (int i = 0; i < LIVE_INSNS && unknown; i++) {
-        if (!room || decode_insn(&in, pc, room) < 0)
+        if (!stays(pc, home) || !room || decode_insn(&in, pc, room) < 0)
             return true;
         if (in.kind == INSN_SYSCALL || in.kind == INSN_INVALID || in.kind == INSN_GENERAL ||
             in.kind == INSN_REFUSED || decode_transfers(&in))
@@ -322,13 +332,13 @@ static bool flags_live(uint64_t pc, uint32_t unknown, int depth)
         case INSN_CALL:
             if (!depth)
                 return unknown != 0;
-            return unknown && flags_live(in.target, unknown, depth - 1);
+            return unknown && flags_live(in.target, home, unknown, depth - 1);
         case INSN_JCC:
         case INSN_LOOP:
             if (!depth)
                 return unknown != 0;
-            return unknown &&
-                   (flags_live(in.target, unknown, depth - 1) || flags_live(pc, unknown, depth - 1));
+            return unknown && (flags_live(in.target, home, unknown, depth - 1) ||
+                               flags_live(pc, home, unknown, depth - 1));
         case INSN_RET:
         case INSN_JMP_IND:
         case INSN_CALL_IND:
@@ -343,5 +353,5 @@ static bool flags_live(uint64_t pc, uint32_t unknown, int depth)
 bool decode_flags_live(uint64_t pc)
 {
     decode_restart();
-    return flags_live(pc, FLAGS_ALL, LIVE_DEPTH);
+    return flags_live(pc, PAGE_DOWN(pc), FLAGS_ALL, LIVE_DEPTH);
 }

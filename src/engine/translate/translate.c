@@ -38,7 +38,8 @@ static uint32_t translate_limit(uint64_t pc)
         const struct vma *v = space_find(&guest_space, pc);
         if (v && (v->prot & PROT_WRITE))
             return 1;
-    }
+    } else if (watch_busy(PAGE_DOWN(pc)))
+        return 1;
     return pc >= translate_options.alone_low && pc < translate_options.alone_high ? 1 : BLOCK_INSNS_MAX;
 }
 
@@ -370,6 +371,33 @@ static void note_ranges(struct cache *c, struct block *b)
     cache_note_range(c, b->body, b, ENTRY_KINDS);
 }
 
+/* Leaves the cache when the instruction's bytes in memory are not those of x->in, without touching a flag. */
+static void emit_check(struct xlate *x)
+{
+    struct code *c = &x->c;
+    const struct insn *in = &x->in;
+    emit_store_slot(c, TASK_SPILL_RCX, GPR_RCX);
+    for (unsigned at = 0, size; at < in->length; at += size) {
+        uint32_t expected = 0;
+        size = in->length - at >= 4 ? 4 : in->length - at >= 2 ? 2 : 1;
+        memcpy(&expected, in->bytes + at, size);
+        emit_mov_imm(c, GPR_RCX, in->pc + at);
+        emit_bytes(c,
+                   size == 4   ? "\x8b\x09"
+                   : size == 2 ? "\x0f\xb7\x09"
+                               : "\x0f\xb6\x09",
+                   size == 4 ? 2 : 3);
+        emit_bytes(c, "\x8d\x89", 2); /* lea ecx, [rcx - expected] */
+        emit32(c, -expected);
+        emit8(c, 0xe3); /* jrcxz over the exit */
+        uint8_t *same = c->p;
+        emit8(c, 0);
+        emit_leave(x, TASK_STUB_INSN, in->pc, x->b->number | TRANSLATE_STALE);
+        *same = (uint8_t)(c->p - same - 1);
+    }
+    emit_load_slot(c, GPR_RCX, TASK_SPILL_RCX);
+}
+
 /* Translates instructions into x until the block ends, `limit` is reached or the next one cannot be fetched.
  */
 static void translate_insns(struct xlate *x, uint64_t pc, uint64_t room, uint32_t limit)
@@ -382,6 +410,8 @@ static void translate_insns(struct xlate *x, uint64_t pc, uint64_t room, uint32_
         if (decode_insn(&x->in, pc, room) < 0)
             break;
         struct write_site site;
+        if (x->b->checked)
+            emit_check(x);
         uint16_t offset = (uint16_t)(x->c.p - x->b->body);
         x->site = instrument && instrument_before(&x->c, &x->in, &site) ? &site : NULL;
         x->places[x->n] = (struct insn_place){offset, x->in.length, emit_insn(x)};
@@ -403,7 +433,10 @@ static struct block *translate_one(struct xlate *x, uint64_t pc, uint64_t room, 
     x->n = 0;
     x->ended = false;
     x->fall = 0;
-    b->flags_live = decode_flags_live(pc);
+    b->checked =
+        !translate_options.instrument && limit == 1 && !x->cache->shared && watch_busy(PAGE_DOWN(pc));
+    b->flags_live =
+        b->checked || decode_flags_live(pc); /* which looks at instructions that are not looked at again */
     uint8_t *start = x->c.p;
     emit_entries(x, wanted);
     translate_insns(x, pc, room, limit);
@@ -470,7 +503,7 @@ static struct block *translate_new(uint64_t pc, uint64_t room, enum entry wanted
         note_ranges(c, blocks[i]);
     for (uint32_t i = 0; i < n; i++) {
         struct block *b = blocks[i];
-        if (publish)
+        if (publish && !b->checked)
             watch_code(b->pc, b->pc + b->guest_length);
         if (translate_options.instrument)
             instrument_describe(b);

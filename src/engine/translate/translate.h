@@ -19,6 +19,9 @@ struct translate_options {
 };
 extern struct translate_options translate_options;
 
+/* In task->exit_site: the instruction at exit_pc is no longer what was translated; rcx is in its slot. */
+#define TRANSLATE_STALE 0x80000000u
+
 void translate_init(void);
 
 /* The valid block at guest pc, translated if needed. NULL: pc cannot be executed (fetch fault). */
