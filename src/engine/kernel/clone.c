@@ -129,6 +129,7 @@ static void become_child(struct task *t, const struct fork_args *f, uint32_t num
     if (f->flags & CLONE_CLEAR_SIGHAND)
         signals_clear_handlers(t);
     memory_forked(t);
+    space_shared_with_others(&guest_space);
     if ((f->flags & CLONE_CHILD_SETTID) && !guest_write(f->child_tid, &t->tid, 4))
         effect_add(t, f->child_tid, 4);
     if (f->flags & CLONE_CHILD_CLEARTID)
@@ -179,6 +180,8 @@ static int64_t fork_within_limits(struct task *t, struct sys_call *c, const stru
     if (share && pid > 0 && !v.waits)
         hostfd_await_arrival(arrived);
     vfork_parent(&v, t, pid);
+    if (pid > 0 && !v.waits)
+        space_shared_with_others(&guest_space);
     raw4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
     if (pid < 0)
         return pid;

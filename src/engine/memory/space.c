@@ -363,6 +363,14 @@ void space_content_changed(const struct space *s, uint64_t start, uint64_t end)
     }
 }
 
+void space_shared_with_others(struct space *s)
+{
+    s->shares_with_others = true;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->vmas[i].shared && (s->vmas[i].prot & PROT_EXEC))
+            code_invalidate(s->vmas[i].start, s->vmas[i].end);
+}
+
 int space_map(struct space *s, const struct vma *v, int fd, int host_flags)
 {
     uint64_t len = v->end - v->start;

@@ -51,6 +51,7 @@ struct space {
     uint32_t auxv_size;
     char *exe;                     /* absolute path of the guest's executable, for /proc/self/exe */
     uint64_t mmap_top;             /* space_pick allocates downwards from here */
+    bool shares_with_others;       /* since a fork, shared memory may be changed by another process */
     uint64_t grow_from, grow_to;   /* accesses between these may make a mapping grow; few others lie there */
     uint64_t pick_from, pick_hole; /* every gap between pick_from and mmap_top is at most pick_hole bytes */
 };
@@ -136,6 +137,8 @@ int space_reserve(const struct space *s, uint64_t start, uint64_t end);
 bool space_grow(struct space *s, uint64_t addr, uint64_t limit);
 /* Adds the len bytes below the mapping that begins at start + len to it. 0 or -errno. */
 int space_extend(struct space *s, uint64_t start, uint64_t len);
+/* A fork has made another process that has our shared memory: code there is no longer as it was found. */
+void space_shared_with_others(struct space *s);
 /* Sets and clears vma flags of the mapped parts of the range. */
 int space_flag(struct space *s, uint64_t start, uint64_t len, uint8_t set, uint8_t clear);
 

@@ -8,7 +8,8 @@
  * first store to it faults: its blocks are forgotten, the page becomes writable again, the store is repeated.
  * A store to the very page it comes from is repeated alone (translate_alone). System calls that write there
  * would fail with EFAULT, so pages of their buffers are opened before (watch_open). Other views of the same
- * shared memory in this space are watched along; stores by another process are not noticed (docs/limits.md).
+ * shared memory in this space are watched along; stores by another process are not noticed, so that code in memory
+ * shared with one looks at its own bytes, as that of busy pages does.
  *
  * Code of busy pages (watch_busy) looks at its own bytes each time it runs, and its page stays writable.
  *

@@ -30,6 +30,15 @@
 
 struct translate_options translate_options;
 
+/* Code at pc may change without our notice, or so often that it is not worth noticing. */
+static bool unwatched(uint64_t pc)
+{
+    if (watch_busy(PAGE_DOWN(pc)))
+        return true;
+    const struct vma *v = guest_space.shares_with_others ? space_find(&guest_space, pc) : NULL;
+    return v && v->shared;
+}
+
 /* Instructions that a block at pc may have: one in the range of --alone, which is how a bad translation is
  * cornered. */
 static uint32_t translate_limit(uint64_t pc)
@@ -38,7 +47,7 @@ static uint32_t translate_limit(uint64_t pc)
         const struct vma *v = space_find(&guest_space, pc);
         if (v && (v->prot & PROT_WRITE))
             return 1;
-    } else if (watch_busy(PAGE_DOWN(pc)))
+    } else if (unwatched(pc))
         return 1;
     return pc >= translate_options.alone_low && pc < translate_options.alone_high ? 1 : BLOCK_INSNS_MAX;
 }
@@ -433,8 +442,7 @@ static struct block *translate_one(struct xlate *x, uint64_t pc, uint64_t room, 
     x->n = 0;
     x->ended = false;
     x->fall = 0;
-    b->checked =
-        !translate_options.instrument && limit == 1 && !x->cache->shared && watch_busy(PAGE_DOWN(pc));
+    b->checked = !translate_options.instrument && limit == 1 && !x->cache->shared && unwatched(pc);
     b->flags_live =
         b->checked || decode_flags_live(pc); /* which looks at instructions that are not looked at again */
     uint8_t *start = x->c.p;
