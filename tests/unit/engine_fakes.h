@@ -280,7 +280,8 @@ static int fake_engine_begin(void **state)
     pthread_t thread;
     if (sodium_init() < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
         return -1;
-    engine = (struct engine){.mode = ENGINE_RECORD, .task = &fake_task, .trace_dir = -1, .store = hostfd_keep(pair[0])};
+    engine = (struct engine){
+        .mode = ENGINE_RECORD, .task = &fake_task, .trace_dir = -1, .store = hostfd_keep(pair[0])};
     return pthread_create(&thread, NULL, fake_store, (void *)(intptr_t)pair[1]);
 }
 

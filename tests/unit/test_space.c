@@ -400,7 +400,8 @@ static void test_pick_hint(void **state)
     assert_int_equal(map_anon(&s, BASE, PAGE_SIZE, PROT_READ), 0);
     assert_int_not_equal(space_pick(&s, PAGE_SIZE, PAGE_SIZE, BASE), BASE);
     assert_int_equal(space_pick(&s, PAGE_SIZE, PAGE_SIZE, HOST_LOW), GUEST_HIGH - PAGE_SIZE);
-    assert_int_equal(space_pick(&s, GUEST_HIGH, PAGE_SIZE, 0), IMAGE_LOW - GUEST_HIGH); /* too large for the area */
+    assert_int_equal(space_pick(&s, GUEST_HIGH, PAGE_SIZE, 0),
+                     IMAGE_LOW - GUEST_HIGH); /* too large for the area */
     assert_int_equal(space_pick(&s, IMAGE_LOW, PAGE_SIZE, 0), 0);
     assert_int_equal(space_pick_in(&s, BASE, BASE + 2 * PAGE_SIZE, PAGE_SIZE, PAGE_SIZE), BASE + PAGE_SIZE);
     assert_int_equal(space_pick_in(&s, BASE, BASE + PAGE_SIZE, PAGE_SIZE, PAGE_SIZE), 0);

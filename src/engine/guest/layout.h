@@ -41,7 +41,7 @@
 #define IMAGE_LOW    0x550000000000ull /* nor [IMAGE_LOW, IMAGE_HIGH) */
 #define IMAGE_HIGH   0x570000000000ull
 #define TOP_LOW      0x7e0000000000ull /* nor what lies above */
-#define USER_END  0x7ffffffff000ull /* of the processor's user half, as the kernel gives it out */
+#define USER_END     0x7ffffffff000ull /* of the processor's user half, as the kernel gives it out */
 #define PAGE_SIZE    4096ull
 #define PAGE_UP(x)   (((uint64_t)(x) + PAGE_SIZE - 1) & ~(PAGE_SIZE - 1))
 #define PAGE_DOWN(x) ((uint64_t)(x) & ~(PAGE_SIZE - 1))
