@@ -23,38 +23,28 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/descriptors.h"
 #include "base/error.h"
-#include "base/libexec.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "cmd/front.h"
 #include "cmd/guests.h"
 #include "cmd/program.h"
+#include "cmd/recording.h"
 #include "cmd/require.h"
 #include "cmd/trace_text.h"
 #include "cmd/writer.h"
 #include "engine/cpu/cpu.h"
-#include "trace/dir_sink.h"
-#include "trace/header.h"
-#include "trace/lifeline.h"
-#include "trace/locate.h"
 #include "trace/record.h"
 #include "trace/ring.h"
 
@@ -69,45 +59,7 @@ enum {
 
 extern char **environ;
 
-static struct {
-    /* what the user wants */
-    const char *output, *topics, *log_file;
-    const char *cpu; /* as --cpu has it, or NULL */
-    bool aslr, single_block, wait;
-    const char *check_memory; /* every how many events, or NULL */
-    struct program program;
-
-    /* the recording */
-    struct cpu_choice choice;
-    char features[CPU_NAMES_MAX]; /* beyond the level, by name */
-    char *path;                   /* of the trace */
-    int dir, lifeline, log_fd, signals;
-    struct ring_control *control;
-    pid_t caller; /* our parent: the program's, as it sees it */
-    struct writer writer;
-    sigset_t old_mask;
-    struct sigaction old_chld;
-    struct rlimit old_files; /* the program's limit of descriptors */
-    struct front front;
-    pid_t guest;  /* the root guest's process */
-    bool running; /* the root guest was started: its trace is kept whatever happens */
-
-    /* how it goes */
-    int status; /* wait status of the root guest */
-    bool guest_gone;
-    uint64_t gone_ms;    /* since when */
-    bool runs_again;     /* the root guest was continued; the front may not know */
-    bool background;     /* the front has gone its way */
-    int ending;          /* signal that ends the recording, or 0 */
-    bool all_told;       /* every guest got it */
-    uint64_t ending_ms;  /* when it came */
-    uint64_t killing_ms; /* when guests were told to die; 0: not yet */
-    char failure[1300];  /* why the recording cannot go on */
-
-    /* to say at the end; each once */
-    char **notes;
-    size_t nnotes, nsaid;
-} rec = {.dir = -1, .lifeline = -1, .log_fd = -1, .signals = -1, .front = {.channel = -1}};
+struct recording rec = {.dir = -1, .lifeline = -1, .log_fd = -1, .signals = -1, .front = {.channel = -1}};
 
 /* ---- options ---- */
 
@@ -202,139 +154,6 @@ static void open_log(void)
     log_open(rec.log_fd);
 }
 
-/* ---- making the trace ---- */
-
-/* Removes a trace in which nothing was recorded; only what is known to be ours. */
-static void remove_empty_trace(void)
-{
-    static const char *const files[] = {"trace",  "lock",  "lifeline",      ".lifeline",
-                                        "socket", "tasks", "rings/control", "pool/identities"};
-    static const char *const dirs[] = {"spaces", "files", "rings", "pool"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        unlinkat(rec.dir, files[i], 0);
-    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
-        unlinkat(rec.dir, dirs[i], AT_REMOVEDIR);
-    rmdir(rec.path);
-}
-
-/* die() before the guest runs takes everything back. */
-static void leave(int status)
-{
-    if (rec.running || !rec.path || rec.dir < 0)
-        return;
-    if (rec.writer.pid > 0) {
-        kill(rec.writer.pid, SIGKILL);
-        waitpid(rec.writer.pid, NULL, 0);
-    }
-    remove_empty_trace();
-}
-
-static void create_named(const struct clio_trace_info *info)
-{
-    struct clio_error error;
-    rec.path = strdup(rec.output);
-    rec.dir = trace_dir_create(rec.path, info, &error);
-    if (rec.dir < 0)
-        die("%s", error.text);
-}
-
-static void create_in_home(const struct clio_trace_info *info)
-{
-    struct clio_error error;
-    do {
-        free(rec.path);
-        rec.path = trace_new_path(rec.program.path, &error);
-        if (!rec.path)
-            die("%s", error.text);
-        rec.dir = trace_dir_create(rec.path, info, &error);
-    } while (rec.dir < 0 && error.code == EEXIST);
-    if (rec.dir < 0)
-        die("%s", error.text);
-}
-
-static void create_trace(int argc, char **argv)
-{
-    struct clio_trace_info info = {.features = 1ull << TRACE_FEATURE_CPU,
-                                   .cpu_level = (uint32_t)rec.choice.level,
-                                   .cpu_features = rec.features,
-                                   .argc = argc,
-                                   .argv = (const char *const *)argv};
-    trace_info_here(&info);
-    if (rec.output)
-        create_named(&info);
-    else
-        create_in_home(&info);
-}
-
-/* A guest that could not even begin would wait for room for ever: refuse while there is nothing to lose. */
-static void need_room(void)
-{
-    const uint64_t need = 2 * (uint64_t)(RING_HEADER_SIZE + RING_CAPACITY);
-    struct statvfs fs;
-    if (fstatvfs(rec.dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < need)
-        die("no space for a recording at %s: %llu KiB are free, %llu are needed to begin", rec.path,
-            (unsigned long long)fs.f_bavail * fs.f_frsize / 1024, (unsigned long long)need / 1024);
-}
-
-/* In the place of the plain file that trace_dir_create made: guests of any user may open it once they are
- * inside. */
-static void create_lifeline(void)
-{
-    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    if (mkfifoat(rec.dir, ".lifeline", 0600) || fchmodat(rec.dir, ".lifeline", 0666, 0) ||
-        renameat(rec.dir, ".lifeline", rec.dir, "lifeline") ||
-        (rec.lifeline = openat(rec.dir, "lifeline", O_RDWR | O_CLOEXEC)) < 0 ||
-        fcntl(rec.lifeline, F_OFD_SETLK, &lock))
-        die("cannot make the lifeline of %s: %s", rec.path, strerror(errno));
-}
-
-static void create_control(void)
-{
-    int fd = openat(rec.dir, "rings/control", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    int error = fd < 0 ? errno : posix_fallocate(fd, 0, RING_HEADER_SIZE);
-    if (error)
-        die("cannot make rings/control of %s: %s", rec.path, strerror(error));
-    rec.control = mmap(NULL, RING_HEADER_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (rec.control == MAP_FAILED)
-        die("cannot map rings/control of %s: %s", rec.path, strerror(errno));
-    close(fd);
-    *rec.control = (struct ring_control){.magic = CONTROL_MAGIC,
-                                         .version = TRACE_FORMAT_VERSION,
-                                         .seq = 1,
-                                         .recorder = getpid(),
-                                         .caller = rec.caller};
-}
-
-/* The pool of captured files in the trace home; in the trace itself where there is no home to write to. */
-static int open_pool(void)
-{
-    struct clio_error error;
-    char *home = trace_home(&error), *path = NULL;
-    int fd = -1;
-    if (home && asprintf(&path, "%s/pool", home) >= 0) {
-        mkdir(home, 0700);
-        mkdir(path, 0700);
-        if (access(path, W_OK) == 0)
-            fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    }
-    free(path);
-    free(home);
-    if (fd >= 0)
-        return fd;
-    mkdirat(rec.dir, "pool", 0700);
-    fd = openat(rec.dir, "pool", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        die("cannot make a pool for captured files in %s: %s", rec.path, strerror(errno));
-    return fd;
-}
-
-static void set_latest(void)
-{
-    struct clio_error error;
-    if (!trace_set_latest(rec.path, &error) && !rec.output)
-        die("%s", error.text);
-}
-
 /* ---- reports of the store ---- */
 
 static void add_note(const char *text)
@@ -383,119 +202,6 @@ static void heard(const struct store_report *report, const char *text)
         warning("there is room on the disk again: guest resumed");
         break;
     }
-}
-
-/* ---- starting the guest ---- */
-
-static bool put_string(FILE *f, const char *text)
-{
-    return fwrite(text, 1, strlen(text) + 1, f) == strlen(text) + 1;
-}
-
-/* What the engine is to run, as a memfd: u32 argc, u32 envc, then program, argv and environment,
- * NUL-terminated. */
-static int make_input(void)
-{
-    uint32_t counts[2] = {0, 0};
-    while (rec.program.argv[counts[0]])
-        counts[0]++;
-    while (environ[counts[1]])
-        counts[1]++;
-    int fd = memfd_create("clio-input", MFD_CLOEXEC);
-    int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
-    bool good = f && fwrite(counts, sizeof counts, 1, f) == 1 && put_string(f, rec.program.path);
-    for (uint32_t i = 0; good && i < counts[0]; i++)
-        good = put_string(f, rec.program.argv[i]);
-    for (uint32_t i = 0; good && i < counts[1]; i++)
-        good = put_string(f, environ[i]);
-    if (!f || fclose(f) || !good || lseek(fd, 0, SEEK_SET))
-        die("cannot pass the program's arguments on: %s", strerror(errno));
-    return fd;
-}
-
-static char *number(int n)
-{
-    char *text;
-    if (asprintf(&text, "%d", n) < 0)
-        die("no memory");
-    return text;
-}
-
-/* A descriptor that the engine gets, as its number. */
-static char *pass(int fd)
-{
-    fcntl(fd, F_SETFD, 0);
-    return number(fd);
-}
-
-static void restore_signals(void)
-{
-    sigaction(SIGCHLD, &rec.old_chld, NULL);
-    sigprocmask(SIG_SETMASK, &rec.old_mask, NULL);
-}
-
-static _Noreturn void run_engine(const char *engine, int input, int said)
-{
-    char *argv[20], *empty[] = {NULL};
-    int n = 0;
-    argv[n++] = "clio-engine";
-    argv[n++] = "record";
-    argv[n++] = "--dir-fd";
-    argv[n++] = pass(rec.dir);
-    argv[n++] = "--store-fd";
-    argv[n++] = pass(rec.writer.connection);
-    argv[n++] = "--input-fd";
-    argv[n++] = pass(input);
-    if (rec.topics) {
-        argv[n++] = "--log-fd";
-        argv[n++] = pass(rec.log_fd);
-        argv[n++] = "--log";
-        argv[n++] = (char *)rec.topics;
-    }
-    argv[n++] = "--cpu";
-    argv[n++] = number(rec.choice.level);
-    argv[n++] = "--cpu-features";
-    argv[n++] = rec.features;
-    if (rec.aslr)
-        argv[n++] = "--aslr";
-    if (rec.single_block)
-        argv[n++] = "--single-block";
-    if (rec.check_memory) {
-        argv[n++] = "--check-memory";
-        argv[n++] = (char *)rec.check_memory;
-    }
-    argv[n] = NULL;
-    restore_signals();
-    setrlimit(RLIMIT_NOFILE, &rec.old_files);
-    execve(engine, argv, empty);
-    int error = errno;
-    if (write(said, &error, sizeof error) < 0)
-        _exit(EXIT_ENVIRONMENT);
-    _exit(EXIT_ENVIRONMENT);
-}
-
-static void start_guest(void)
-{
-    char engine[PATH_MAX];
-    int said[2], error = libexec_path(engine, sizeof engine, "clio-engine");
-    if (error)
-        die("cannot find clio-engine (%s): %s", engine, strerror(-error));
-    int input = make_input();
-    if (pipe2(said, O_CLOEXEC))
-        die("cannot make a pipe: %s", strerror(errno));
-    rec.guest = fork();
-    if (rec.guest == 0)
-        run_engine(engine, input, said[1]);
-    if (rec.guest < 0)
-        die("cannot fork for %s: %s", rec.program.path, strerror(errno));
-    close(said[1]);
-    close(input);
-    int failed = 0;
-    if (read(said[0], &failed, sizeof failed) > 0)
-        die("cannot run %s: %s", engine, strerror(failed));
-    close(said[0]);
-    rec.running = true;
 }
 
 /* ---- children ---- */
@@ -835,20 +541,23 @@ int cmd_record(int argc, char **argv)
         return status;
     prctl(PR_SET_NAME, "clio-recorder");
     take_signals(&signals);
-    error_set_exit(leave);
-    create_trace(argc - first, argv + first);
-    need_room();
-    create_lifeline();
-    create_control();
+    error_set_exit(record_leave);
+    record_create_trace(argc - first, argv + first);
+    record_need_room();
+    record_create_lifeline();
+    record_create_control();
     if (prctl(PR_SET_CHILD_SUBREAPER, 1))
         die("cannot become the subreaper of the guests: %s", strerror(errno));
-    rec.writer = (struct writer){
-        .dir = rec.dir, .pool_dir = open_pool(), .log_fd = rec.log_fd, .topics = rec.topics, .heard = heard};
+    rec.writer = (struct writer){.dir = rec.dir,
+                                 .pool_dir = record_open_pool(),
+                                 .log_fd = rec.log_fd,
+                                 .topics = rec.topics,
+                                 .heard = heard};
     if (!writer_start(&rec.writer, &rec.old_mask))
         die("%s", rec.writer.error);
-    set_latest();
+    record_set_latest();
     guests_children(rec.writer.pid); /* there is none, but that this can be found out is needed later */
-    start_guest();
+    record_start_guest();
     wait_for_guests();
     dismiss_store();
     return conclude();

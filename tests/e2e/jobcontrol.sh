@@ -63,12 +63,16 @@ check "what it printed" grep -aq '42 columns 80' replayed
 # ^C at a recorded program ends it as it would alone, and the recording with it
 printf 'expect ready\npause 200\nkey \\x03\n' >interrupt
 timeout 30 "$pty" "$CLIO" record -o i.trace -- sh -c 'trap "echo caught int; exit 3" INT; echo ready; while :; do sleep 0.1; done' <interrupt >i.out
-check "^C is the guest's" test $? = 3 && check "who caught it" grep -q 'caught int' i.out
+got=$?
+check "^C is the guest's" test $got = 3 || { echo "status $got"; cat i.out; "$CLIO" dump i.trace | tail -5; }
+check "who caught it" grep -q 'caught int' i.out
 timeout 30 "$pty" "$CLIO" record -o j.trace -- sh -c 'echo ready; while :; do sleep 0.1; done' <interrupt >j.out
-check "^C kills a guest that does not catch it" test $? = 130
+got=$?
+check "^C kills a guest that does not catch it" test $got = 130 || { echo "status $got"; cat j.out; "$CLIO" dump j.trace | tail -5; }
 printf 'expect ready\npause 200\nkey \\x1c\n' >interrupt
 timeout 30 "$pty" "$CLIO" record -o q.trace -- sh -c 'echo ready; while :; do sleep 0.1; done' <interrupt >q.out
-check "^\\ too" test $? = 131
+got=$?
+check "^\\ too" test $got = 131 || { echo "status $got"; cat q.out; "$CLIO" dump q.trace | tail -5; }
 for t in i j q; do
     "$CLIO" replay -a $t.trace >/dev/null 2>$t.err
     check "replay of $t" test $? = 0 || cat $t.err

@@ -91,6 +91,12 @@ static bool obey(char *line)
     return true;
 }
 
+static bool has_ended(pid_t child)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) || info.si_pid == child;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -108,7 +114,7 @@ int main(int argc, char **argv)
         good = obey(line);
     if (!good)
         kill(child, SIGHUP);
-    while (listen_for(30000) && waitpid(child, NULL, WNOHANG | WNOWAIT) == 0)
+    while (!has_ended(child) && listen_for(30000))
         ;
     while (listen_for(100) && errno != EIO && poll(&(struct pollfd){terminal, POLLIN, 0}, 1, 100) > 0)
         ;
