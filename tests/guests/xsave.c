@@ -325,7 +325,9 @@ static void frames(void)
     asm volatile("fninit\n fldcw %1\n lea 1f(%%rip), %0\n fld1\n fldz\n 1: fdivrp\n fwait\n fninit\n"
                  : "=&r"(label)
                  : "m"(control));
-    ok(frame_pointer == label && (frame_status & 4), "the frame of an x87 exception names its instruction");
+    ok(last_is(frame_pointer, label, false) && (frame_status & 4),
+       "the frame of an x87 exception names its instruction");
+    say("or nothing, on an emulated processor: %d\n", !frame_pointer); /* natively as recorded */
 }
 
 int main(void);
