@@ -368,6 +368,10 @@ static bool faulted(uint64_t trap)
 void signals_deliver_fault(struct task *t)
 {
     uint8_t siginfo[128];
+    if (t->pending && faulted(t->fault.trap) && deliver_queued(t, EVF_SYNC)) {
+        signals_deliver_queued(t, EVF_EXIT);
+        return; /* the signal was there first; the instruction faults again when its handler returns */
+    }
     struct delivery d = delivery_here(t, EVF_SYNC);
     memcpy(siginfo, t->fault.siginfo, sizeof siginfo);
     t->shown.error = t->fault.error;
