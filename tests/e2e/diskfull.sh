@@ -43,9 +43,10 @@ check "everything so far replays" test $? = 0 && check "every line" same_file ou
 
 # Full, and asked to end.
 small_disk
+rm -f err # of before: what it says must not be taken for what comes
 timeout 60 "$CLIO" record -o "$mnt/u" -- sh -c "$noisy" >out 2>err &
 recorder=$!
-for ((i = 0; i < 100; i++)); do grep -q '^clio: ' err && break; sleep 0.1; done
+for ((i = 0; i < 100; i++)); do grep -qs '^clio: ' err && break; sleep 0.1; done
 kill -TERM $recorder
 wait $recorder
 check "a recording on a full disk can be ended" test $? != 124

@@ -3,7 +3,7 @@
  * lets kernel/memory.c perform them; results, mappings and content must agree after every call. The second
  * child then replays its recorded events and must get the same memory again.
  */
-// LINK: src/engine/kernel/memory.c src/engine/kernel/mdwe.c src/engine/memory/space.c src/engine/memory/capture.c src/engine/load/slots.c
+// LINK: src/engine/kernel/memory.c src/engine/kernel/shm.c src/engine/kernel/mdwe.c src/engine/memory/space.c src/engine/memory/capture.c src/engine/load/slots.c
 // LINK: src/engine/load/personality.c src/engine/load/elf.c src/engine/memory/change.c src/engine/memory/objects.c src/engine/memory/replica.c
 #include "engine_fakes.h"
 

@@ -20,7 +20,6 @@
 #include <linux/personality.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -56,8 +55,7 @@ enum {
 };
 enum { PROT_ALL = PROT_READ | PROT_WRITE | PROT_EXEC };
 
-/* A fixed address that the kernel would accept and Clio cannot. */
-static int64_t refuse_address(uint64_t addr, uint64_t len)
+int64_t memory_refuse_address(uint64_t addr, uint64_t len)
 {
     if (addr < GUEST_LOW)
         return -EPERM; /* vm.mmap_min_addr */
@@ -112,8 +110,7 @@ int64_t rec_personality(struct task *t, struct sys_call *c)
     return personality_change((uint32_t)c->args[0]);
 }
 
-/* What is readable is executable, too. */
-static bool implies_exec(uint32_t prot)
+bool memory_implies_exec(uint32_t prot)
 {
     return (prot & PROT_READ) && personality_has(READ_IMPLIES_EXEC);
 }
@@ -144,7 +141,7 @@ static int64_t check_access(const struct request *r)
 static int64_t check_exec(struct request *r, bool *noexec)
 {
     *noexec = r->fd >= 0 && on_noexec(r->fd);
-    if (!*noexec && implies_exec(r->prot))
+    if (!*noexec && memory_implies_exec(r->prot))
         r->prot |= PROT_EXEC;
     if (*noexec && (r->prot & PROT_EXEC))
         return -EPERM;
@@ -164,7 +161,7 @@ static int64_t check_fixed(const struct space *s, const struct request *r)
     if (r->addr % PAGE_SIZE)
         return -EINVAL;
     if (!space_legal(r->addr, r->len))
-        return refuse_address(r->addr, r->len);
+        return memory_refuse_address(r->addr, r->len);
     if ((r->flags & MAP_FIXED_NOREPLACE) && !space_free(s, r->addr, r->len))
         return -EEXIST;
     return 0;
@@ -223,7 +220,7 @@ static int map_there(struct space *s, struct request *r, struct vma *v, int host
     if (error != -EEXIST)
         return error;
     if (r->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE))
-        return (int)refuse_address(r->addr, r->len);
+        return (int)memory_refuse_address(r->addr, r->len);
     r->addr = space_pick(s, r->len, r->align, 0);
     v->start = r->addr;
     v->end = r->addr + r->len;
@@ -359,7 +356,7 @@ static int64_t protect_each(struct space *s, uint64_t start, uint64_t end, uint3
         uint64_t stop = v->end < end ? v->end : end;
         if ((prot & PROT_EXEC) && (v->flags & VMA_NOEXEC))
             return -EACCES;
-        uint32_t exec = implies_exec(prot) && !(v->flags & VMA_NOEXEC) ? PROT_EXEC : 0;
+        uint32_t exec = memory_implies_exec(prot) && !(v->flags & VMA_NOEXEC) ? PROT_EXEC : 0;
         if (mdwe_denies(v->prot, prot | exec))
             return -EACCES;
         int error = change_protect(s, start, stop - start, prot | exec);
@@ -409,7 +406,8 @@ static int64_t protect(const struct sys_call *c, int pkey)
     if (stop == start)
         return -ENOMEM;
     int64_t error = -EACCES;
-    if (!implies_exec((uint32_t)prot) && (!(prot & PROT_EXEC) || !any_noexec(s, start, stop, (uint32_t)prot)))
+    if (!memory_implies_exec((uint32_t)prot) &&
+        (!(prot & PROT_EXEC) || !any_noexec(s, start, stop, (uint32_t)prot)))
         error = change_protect(s, start, stop - start, (uint32_t)prot);
     if (error == -EACCES)
         error = protect_each(s, start, stop, (uint32_t)prot);
@@ -477,7 +475,7 @@ static int64_t remap_to(struct space *s, const struct remap *m, uint64_t at)
                     : keeps                               ? remap_keeping(s, m, at)
                                                           : change_move(s, at, m->len, m->old, m->old_len);
     if (error == -EEXIST)
-        return refuse_address(at, m->len);
+        return memory_refuse_address(at, m->len);
     return error < 0 ? error : (int64_t)at;
 }
 
@@ -485,7 +483,7 @@ static int64_t remap_to(struct space *s, const struct remap *m, uint64_t at)
 static int64_t remap_address(struct space *s, const struct remap *m)
 {
     if (m->flags & MREMAP_FIXED)
-        return space_legal(m->target, m->len) ? (int64_t)m->target : refuse_address(m->target, m->len);
+        return space_legal(m->target, m->len) ? (int64_t)m->target : memory_refuse_address(m->target, m->len);
     uint64_t hint = m->flags & MREMAP_DONTUNMAP ? m->target : 0;
     uint64_t align = m->len % HUGE_PAGE || m->v.file || hint ? PAGE_SIZE : HUGE_PAGE;
     uint64_t at = space_pick(s, m->len, align, hint);
@@ -630,7 +628,7 @@ int64_t rec_brk(struct task *t, struct sys_call *c)
     if (end < old_end) {
         error = change_unmap(s, end, old_end - end);
     } else if (end > old_end) {
-        uint32_t prot = PROT_READ | PROT_WRITE | (implies_exec(PROT_READ) ? PROT_EXEC : 0);
+        uint32_t prot = PROT_READ | PROT_WRITE | (memory_implies_exec(PROT_READ) ? PROT_EXEC : 0);
         struct vma v = {.start = old_end, .end = end, .prot = prot};
         error = space_free(s, old_end, end - old_end + PAGE_SIZE) ? change_map(s, &v, -1, 0) : -ENOMEM;
     }
@@ -841,112 +839,6 @@ int64_t rec_mlockall(struct task *t, struct sys_call *c)
 int64_t rec_munlockall(struct task *t, struct sys_call *c)
 {
     return 0;
-}
-
-/* ---- System V shared memory ---- */
-
-static int64_t shm_address(struct space *s, uint64_t addr, uint64_t len, uint64_t flags)
-{
-    if (!addr) {
-        if (flags & SHM_REMAP)
-            return -EINVAL;
-        uint64_t at = space_pick(s, len, PAGE_SIZE, 0);
-        return at ? (int64_t)at : -ENOMEM;
-    }
-    if (addr % SHMLBA) {
-        if (!(flags & SHM_RND))
-            return -EINVAL;
-        addr &= ~(uint64_t)(SHMLBA - 1);
-        if (!addr && (flags & SHM_REMAP))
-            return -EINVAL;
-    }
-    if (!space_legal(addr, len))
-        return refuse_address(addr, len);
-    return (flags & SHM_REMAP) || space_free(s, addr, len) ? (int64_t)addr : -EINVAL;
-}
-
-int64_t rec_shmat(struct task *t, struct sys_call *c)
-{
-    struct space *s = &guest_space;
-    int id = (int)c->args[0];
-    uint64_t flags = c->args[2];
-    struct shmid_ds info;
-    int64_t r = raw3(SYS_shmctl, id, IPC_STAT, &info);
-    if (r < 0)
-        return r;
-    uint64_t len = PAGE_UP(info.shm_segsz);
-    int64_t at = shm_address(s, c->args[1], len, flags);
-    if (at < 0)
-        return at;
-    if ((flags & SHM_REMAP) && space_reserve(s, (uint64_t)at, (uint64_t)at + len))
-        return refuse_address((uint64_t)at, len);
-    r = raw3(SYS_shmat, id, at, (flags & ~(uint64_t)SHM_EXEC) & ~(uint64_t)SHM_RND);
-    if (r < 0)
-        return r;
-    struct vma v = {.start = (uint64_t)at,
-                    .end = (uint64_t)at + len,
-                    .prot = PROT_READ | (flags & SHM_RDONLY ? 0 : PROT_WRITE) |
-                            ((flags & SHM_EXEC) || implies_exec(PROT_READ) ? PROT_EXEC : 0),
-                    .shared = true,
-                    .flags = VMA_SHM,
-                    .object = object_of(s, OBJECT_DEV_SYSV, (uint64_t)id)};
-    int error = change_adopt(s, &v, "System V shared memory");
-    return error ? error : at;
-}
-
-int64_t rec_shmget(struct task *t, struct sys_call *c)
-{
-    return raw3(SYS_shmget, c->args[0], c->args[1], c->args[2]);
-}
-
-/* Bytes that a successful shmctl command writes. */
-static uint64_t shmctl_output(uint64_t command)
-{
-    switch ((int)command) {
-    case IPC_STAT:
-    case SHM_STAT:
-    case SHM_STAT_ANY:
-        return sizeof(struct shmid_ds);
-    case IPC_INFO:
-        return sizeof(struct shminfo);
-    case SHM_INFO:
-        return sizeof(struct shm_info);
-    }
-    return 0;
-}
-
-int64_t rec_shmctl(struct task *t, struct sys_call *c)
-{
-    int64_t r = raw3(SYS_shmctl, c->args[0], c->args[1], c->args[2]);
-    if (r >= 0)
-        effect_add(t, c->args[2], shmctl_output(c->args[1]));
-    return r;
-}
-
-/* The first mapping at or above `from` that is a piece of what was attached at addr (object 0: of anything). */
-static struct vma *attached_piece(const struct space *s, uint64_t from, uint64_t addr, uint16_t object)
-{
-    struct vma *v = space_at_or_above(s, from);
-    while (v && (!(v->flags & VMA_SHM) || v->offset != v->start - addr || (object && v->object != object)))
-        v = space_at_or_above(s, v->end);
-    return v;
-}
-
-/* Takes all pieces that mprotect and munmap have left; unmapping detaches. */
-int64_t rec_shmdt(struct task *t, struct sys_call *c)
-{
-    struct space *s = &guest_space;
-    uint64_t addr = c->args[0];
-    struct vma *v = addr % PAGE_SIZE ? NULL : attached_piece(s, addr, addr, 0);
-    if (!v)
-        return -EINVAL;
-    int64_t error = 0;
-    uint16_t object = v->object;
-    for (uint64_t end; v && !error; v = attached_piece(s, end, addr, object)) {
-        end = v->end;
-        error = change_unmap(s, v->start, v->end - v->start);
-    }
-    return error;
 }
 
 /* ---- refused, as kernels that lack them ---- */

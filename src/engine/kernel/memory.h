@@ -1,6 +1,6 @@
 /*
  * memory.h: the system calls that shape the guest's address space. They decide addresses themselves, perform
- * the change through load/change.h, which tells the trace, and answer as the kernel would. Replay never calls
+ * the change through memory/change.h, which tells the trace, and answer as the kernel would. Replay never calls
  * them.
  */
 #ifndef CLIO_ENGINE_KERNEL_MEMORY_H
@@ -18,5 +18,10 @@ sys_record_fn rec_personality, rec_process_madvise, rec_mmap, rec_munmap, rec_mp
  * wiped and unmapped as part of that event.
  */
 void memory_forked(struct task *t);
+
+/* The error for a fixed address that the kernel would accept and Clio cannot; a note names it. */
+int64_t memory_refuse_address(uint64_t addr, uint64_t len);
+/* What is readable is executable, too: the personality READ_IMPLIES_EXEC. */
+bool memory_implies_exec(uint32_t prot);
 
 #endif
