@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cmd/process.h"
 
 static FILE *children_of(pid_t pid, const char *thread)
 {
@@ -35,20 +36,12 @@ int guests_children(pid_t store)
     return n;
 }
 
-/* As /proc/PID/stat has it, 0 when there is no such process. */
+/* 0 when there is no such process. */
 static char state_of(pid_t pid)
 {
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = 0;
-    const char *end = strrchr(text, ')'); /* the name before it may hold anything */
-    return end && end[1] ? end[2] : 0;
+    char state;
+    int status;
+    return process_look(pid, &state, &status) ? state : 0;
 }
 
 struct found {

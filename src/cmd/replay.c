@@ -34,6 +34,7 @@
 #include "base/log.h"
 #include "clio/trace.h"
 #include "cmd/cmd.h"
+#include "cmd/process.h"
 #include "cmd/trace_text.h"
 #include "trace/event_reader.h"
 #include "trace/moment.h"
@@ -350,26 +351,6 @@ static void note_crash(pid_t pid, int status)
         abort_replay();
 }
 
-/* State and exit status of a process, from /proc/PID/stat; false when it is gone. */
-static bool look_at(pid_t pid, char *state, int *status)
-{
-    char path[32], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = 0;
-    const char *end = strrchr(text, ')'), *last = strrchr(text, ' ');
-    if (!end || !end[1] || !last)
-        return false;
-    *state = end[2];
-    *status = atoi(last + 1); /* the line's last field is the exit status as wait returns it */
-    return true;
-}
-
 /* Walks the descendants of `pid`: notes those that lie dead and unreaped, and sends `signal` when it is not
  * 0. */
 static void walk_descendants(pid_t pid, int signal)
@@ -383,7 +364,7 @@ static void walk_descendants(pid_t pid, int signal)
     while (fscanf(f, "%d", &child) == 1) {
         char state;
         int status;
-        if (look_at(child, &state, &status) && state == 'Z' && WIFSIGNALED(status))
+        if (process_look(child, &state, &status) && state == 'Z' && WIFSIGNALED(status))
             note_crash(child, status);
         if (signal)
             kill(child, signal);

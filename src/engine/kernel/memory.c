@@ -76,7 +76,7 @@ struct request {
     struct stat st; /* of fd */
 };
 
-static bool is_zero_device(const struct stat *st)
+bool memory_is_zero_device(const struct stat *st)
 {
     return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 5);
 }
@@ -298,7 +298,7 @@ int64_t rec_mmap(struct task *t, struct sys_call *c)
     int64_t error = check_request(&r);
     if (error)
         return error;
-    bool noexec = false, zero = r.fd >= 0 && is_zero_device(&r.st);
+    bool noexec = false, zero = r.fd >= 0 && memory_is_zero_device(&r.st);
     if ((r.fd < 0 || zero) && r.align == PAGE_SIZE && r.len % HUGE_PAGE == 0 && !r.addr)
         r.align = HUGE_PAGE;
     error = choose_address(s, &r);

@@ -21,6 +21,9 @@ void memory_forked(struct task *t);
 
 /* The error for a fixed address that the kernel would accept and Clio cannot; a note names it. */
 int64_t memory_refuse_address(uint64_t addr, uint64_t len);
+/* /dev/zero, whose mappings are anonymous memory. */
+struct stat;
+bool memory_is_zero_device(const struct stat *st);
 /* What is readable is executable, too: the personality READ_IMPLIES_EXEC. */
 bool memory_implies_exec(uint32_t prot);
 

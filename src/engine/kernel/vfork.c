@@ -23,7 +23,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +30,7 @@
 #include "engine/guest/access.h"
 #include "engine/host/hostfd.h"
 #include "engine/host/raw.h"
+#include "engine/kernel/memory.h"
 #include "engine/kernel/pagediff.h"
 #include "engine/kernel/table.h"
 #include "engine/memory/capture.h"
@@ -242,7 +242,7 @@ static int mapped_fd(const struct trace_map *m, const struct sys_call *c)
     if (m->op != MAP_OP_ANON && !file)
         return -1;
     int fd = c->nr == SYS_mmap && !(c->args[3] & MAP_ANONYMOUS) ? (int)c->args[4] : -1;
-    if (!file && fd >= 0 && !fstat(fd, &st) && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 5))
+    if (!file && fd >= 0 && !fstat(fd, &st) && memory_is_zero_device(&st))
         fd = -1;
     if ((file && fd < 0) || (!file && (m->shared || fd >= 0)))
         event_unsupported("a vfork child that maps shared memory or a device");
@@ -320,11 +320,6 @@ void vfork_leave(void)
 
 /* ---- the parent: bytes ---- */
 
-static int host_protection(const struct vma *v)
-{
-    return (int)((v->prot & (PROT_READ | PROT_WRITE)) | (v->prot & PROT_EXEC ? PROT_READ : 0));
-}
-
 /* Only what differs becomes an effect; differences less than JOIN apart become one. */
 static void copy_differences(struct task *t, uint64_t addr, const uint8_t *bytes)
 {
@@ -357,7 +352,7 @@ static void take_page(struct task *t, uint64_t addr, const uint8_t *bytes)
         raw3(SYS_mprotect, addr, PAGE_SIZE, PROT_READ | PROT_WRITE);
     copy_differences(t, addr, bytes);
     if (!writable)
-        raw3(SYS_mprotect, addr, PAGE_SIZE, host_protection(v));
+        raw3(SYS_mprotect, addr, PAGE_SIZE, space_host_prot(v->prot));
 }
 
 /* ---- the parent: mappings ---- */

@@ -244,13 +244,12 @@ static bool replay_grow(uint64_t addr)
 static bool store_in_view(const struct vma *v, uint64_t addr, const uint8_t *bytes, uint64_t len)
 {
     uint64_t page = PAGE_DOWN(addr);
-    uint32_t prot = (v->prot & PROT_WRITE) | (v->prot & (PROT_READ | PROT_EXEC) ? PROT_READ : 0);
     bool done_so = !raw3(SYS_mprotect, page, PAGE_SIZE, PROT_READ | PROT_WRITE) &&
                    (!safe_copy((void *)addr, bytes, len) ||
                     (raw6(SYS_mmap, page, PAGE_SIZE, PROT_READ | PROT_WRITE,
                           MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0) == (int64_t)page &&
                      !safe_copy((void *)addr, bytes, len)));
-    raw3(SYS_mprotect, page, PAGE_SIZE, prot);
+    raw3(SYS_mprotect, page, PAGE_SIZE, space_host_prot(v->prot));
     return done_so;
 }
 
